@@ -1,0 +1,1 @@
+"""Simulate a fleet in virtual time with the agent's own code."""
