@@ -1,0 +1,1 @@
+"""Training on the device: data in, one flat update out."""

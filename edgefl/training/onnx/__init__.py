@@ -1,0 +1,1 @@
+"""Training through ONNX graphs: a compiler for the workstation, a runtime for the device."""

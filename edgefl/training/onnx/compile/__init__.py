@@ -1,0 +1,1 @@
+"""Makes training bundles from ONNX models; needs the onnx package (extra `prepare`)."""

@@ -1,0 +1,1 @@
+"""Runs training bundles on the device; needs numpy and onnxruntime only."""

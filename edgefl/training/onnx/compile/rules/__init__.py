@@ -1,0 +1,1 @@
+"""Gradient rules, one file per family of operators."""

@@ -1,0 +1,49 @@
+"""Opens graphs on stock onnxruntime, set for small boards: few threads, no arena, no spinning."""
+
+import onnxruntime
+
+from edgefl.errors import TrainingError
+
+
+def open_session(
+    graph: bytes, *, threads: int = 1, optimize: bool = True
+) -> onnxruntime.InferenceSession:
+    """Open one graph on the CPU.
+
+    Args:
+        graph: ONNX bytes of a verified bundle.
+        threads: Threads within an operator, at least 1.
+        optimize: False runs the nodes as written; for tests.
+
+    Returns:
+        The session.
+
+    Raises:
+        TrainingError: E-TRAIN-THREADS, or E-GRAPH-REFUSED when onnxruntime cannot load the graph.
+    """
+    if threads < 1:
+        raise TrainingError(
+            "E-TRAIN-THREADS", "at least 1 thread", str(threads), "set threads to 1 or more"
+        )
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    # The arena keeps every freed block for later; on a board with many small steps that is memory
+    # never given back.
+    options.enable_cpu_mem_arena = False
+    # Spinning threads drain the battery between steps.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+    options.log_severity_level = 4
+    level = onnxruntime.GraphOptimizationLevel
+    options.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
+    try:
+        return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # its exception types share no base
+        first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise TrainingError(
+            "E-GRAPH-REFUSED",
+            "a graph that this onnxruntime can run",
+            f"onnxruntime {onnxruntime.__version__} says: {first_line[:200]}",
+            "check the bundle's minimum version with 'edgefl model inspect'",
+        ) from error
