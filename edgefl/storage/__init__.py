@@ -1,0 +1,1 @@
+"""Crash-safe state: the interface, SQLite, and a dictionary for tests."""

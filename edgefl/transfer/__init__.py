@@ -1,0 +1,1 @@
+"""Chunked, resumable, receipted transfers of large byte strings: pure logic, used by both ends."""
