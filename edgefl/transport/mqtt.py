@@ -1,0 +1,164 @@
+"""The MQTT transport: paho's packets in a network thread, events and publishes in asyncio."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+
+from edgefl.errors import TransportError
+from edgefl.transport.base import (
+    LinkDown,
+    LinkDownReason,
+    LinkUp,
+    TransportEvent,
+    Will,
+    require_filter,
+    require_topic,
+)
+from edgefl.transport.mqtt_link import MqttLink
+from edgefl.transport.outbox import Outbox, Outgoing
+from edgefl.transport.settings import MqttSettings
+
+_FLUSH_S = 2.0
+_BLOCK_POLL_S = 0.2
+
+
+class MqttTransport:
+    """A `Transport` to a broker on this machine: MQTT 3.1.1, persistent session, QoS 1.
+
+    It connects whenever the broker comes up and goes on trying until `close`. Messages that the
+    broker has not acknowledged when a link breaks are sent again on the next, so duplicates
+    happen; an acknowledged one may still be lost with the broker.
+
+    Args:
+        settings: Where the broker is and how the link behaves.
+        will: What the broker publishes when this process vanishes.
+    """
+
+    def __init__(self, settings: MqttSettings, will: Will | None = None) -> None:
+        """Prepare; nothing happens before `start`."""
+        self._settings = settings
+        self._outbox = Outbox(
+            max_messages=settings.max_outbox_messages, max_bytes=settings.max_outbox_bytes
+        )
+        self._link = MqttLink(settings, will, self._outbox, self._emit, self._wake_publishers)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._queue: asyncio.Queue[TransportEvent | None] = asyncio.Queue()
+        self._inbox_slots = threading.Semaphore(settings.max_inbox_messages)
+        self._progress = asyncio.Event()
+        self._publish_turn = asyncio.Lock()
+        self._is_up = False
+        self._closing = threading.Event()
+
+    @property
+    def is_up(self) -> bool:
+        """Tell whether the link stands, as far as this side knows."""
+        return self._is_up
+
+    @property
+    def dropped_count(self) -> int:
+        """How many messages were dropped because the outbox was full."""
+        return self._outbox.dropped_count
+
+    async def start(self) -> None:
+        """Begin connecting; return at once, also when there is no broker yet.
+
+        Raises:
+            TransportError: it was started or closed before.
+        """
+        self._require_open()
+        if self._loop is not None:
+            raise TransportError("E-TRANSPORT-STARTED", "one start", "a second one")
+        self._loop = asyncio.get_running_loop()
+        self._link.start()
+
+    async def events(self) -> AsyncIterator[TransportEvent]:
+        """Yield events in order until `close`. For one consumer only."""
+        while (event := await self._queue.get()) is not None:
+            self._inbox_slots.release()
+            yield event
+
+    async def subscribe(self, *filters: str) -> None:
+        """Remember the filters and ask for them now and at each reconnect.
+
+        Raises:
+            ConfigError: a filter is malformed.
+            TransportError: the transport is closed.
+        """
+        self._require_open()
+        for topic_filter in filters:
+            require_filter(topic_filter)
+        for topic_filter in filters:
+            self._link.add_filter(topic_filter)
+
+    async def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
+        """Hand a message to the outbox; wait for room only while the link is up.
+
+        Raises:
+            ConfigError: the topic is malformed.
+            TransportError: the transport is closed.
+        """
+        require_topic(topic)
+        async with self._publish_turn:
+            self._require_open()
+            while self._is_up and not self._outbox.has_room(len(payload)):
+                self._progress.clear()
+                await self._progress.wait()
+                self._require_open()
+            self._outbox.put(Outgoing(topic=topic, payload=bytes(payload), retain=retain))
+        self._link.wake()
+
+    async def close(self) -> None:
+        """Flush for up to two seconds, DISCONNECT normally, and end `events`."""
+        if self._closing.is_set():
+            return
+        try:
+            await self._flush()
+        finally:
+            self._closing.set()
+            self._progress.set()
+            await asyncio.to_thread(self._link.close)
+            self._is_up = False
+            self._queue.put_nowait(LinkDown(reason=LinkDownReason.CLOSED))
+            self._queue.put_nowait(None)
+
+    async def _flush(self) -> None:
+        """Wait until the broker has acknowledged everything, the link breaks, or time is up."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_FLUSH_S):
+                while self._is_up and not self._outbox.is_settled:
+                    self._progress.clear()
+                    await self._progress.wait()
+
+    def _emit(self, event: TransportEvent) -> None:
+        """Pass an event on from the network thread; wait while the inbox is full."""
+        while not self._inbox_slots.acquire(timeout=_BLOCK_POLL_S):
+            if self._closing.is_set():
+                return
+        self._call(lambda: self._take(event))
+
+    def _take(self, event: TransportEvent) -> None:
+        """Follow the state of the link and queue the event, in the event loop."""
+        if isinstance(event, LinkUp):
+            self._is_up = True
+        elif isinstance(event, LinkDown):
+            self._is_up = False
+            self._progress.set()
+        self._queue.put_nowait(event)
+
+    def _wake_publishers(self) -> None:
+        """Let waiting publishers look again; called in the network thread."""
+        self._call(self._progress.set)
+
+    def _call(self, action: Callable[[], None]) -> None:
+        """Run something in the event loop, unless that is gone."""
+        if self._loop is None or self._closing.is_set():
+            return
+        try:
+            self._loop.call_soon_threadsafe(action)
+        except RuntimeError:  # the loop was closed without closing this transport
+            self._closing.set()
+
+    def _require_open(self) -> None:
+        if self._closing.is_set():
+            raise TransportError("E-TRANSPORT-CLOSED", "an open transport", "a closed one")

@@ -1,0 +1,80 @@
+"""What the ends of past connections say: stable, unreachable, taken over, or one bad message."""
+
+import logging
+
+from edgefl.transport.base import LinkDown, LinkDownReason
+
+_LOGGER = logging.getLogger(__name__)
+
+STABLE_AFTER_S = 10.0
+"""A link that lived this long was neither taken over nor killed by its first message."""
+QUICK_LOSSES = 3
+FIRST_REMINDER_S = 10.0
+REMINDER_S = 30.0
+
+
+class LinkHistory:
+    """Judges why a link went down from how the ones before it went.
+
+    Args:
+        host: Broker's host, for the log.
+        port: Broker's port, for the log.
+        started_at: Monotonic clock in seconds.
+    """
+
+    def __init__(self, *, host: str, port: int, started_at: float) -> None:
+        """Start without a past."""
+        self._broker = f"{host}:{port}"
+        self._down_since = started_at
+        self._reminded_at: float | None = None
+        self._quick_loss_count = 0
+        self._last_reason: LinkDownReason | None = None
+        self._down = LinkDown(reason=LinkDownReason.UNREACHABLE)
+        self.was_stable = False
+        self.is_news = True
+
+    def record(
+        self, down: LinkDown, *, ready_at: float | None, now: float, blame_count: int
+    ) -> LinkDown:
+        """Take one connection's end and return it with the reason that the past suggests.
+
+        Args:
+            down: What the connection itself could tell.
+            ready_at: When it became usable, or None.
+            now: Monotonic clock in seconds.
+            blame_count: How many links in a row broke with the same message in flight first.
+        """
+        if ready_at is not None:
+            self._down_since = now
+            self._reminded_at = None
+        was_lost = down.reason is LinkDownReason.LOST and ready_at is not None
+        self.was_stable = ready_at is not None and now - ready_at >= STABLE_AFTER_S
+        self._quick_loss_count = (
+            self._quick_loss_count + 1 if was_lost and not self.was_stable else 0
+        )
+        if was_lost and blame_count >= QUICK_LOSSES:
+            detail = f"the broker closed the link {blame_count} times at the same message"
+            down = LinkDown(reason=LinkDownReason.MESSAGE_REFUSED, detail=detail)
+        elif self._quick_loss_count >= QUICK_LOSSES:
+            detail = "closed soon after connecting, again and again: is this id used twice?"
+            down = LinkDown(reason=LinkDownReason.TAKEN_OVER, detail=detail)
+        self.is_news = ready_at is not None or down.reason is not self._last_reason
+        self._last_reason = down.reason
+        self._down = down
+        return down
+
+    def remind(self, now: float) -> None:
+        """Log what is waited for after 10 s without a link, and every 30 s from then on."""
+        waited_s = now - self._down_since
+        due_s = FIRST_REMINDER_S
+        if self._reminded_at is not None:
+            due_s = self._reminded_at - self._down_since + REMINDER_S
+        if waited_s >= due_s:
+            self._reminded_at = now
+            _LOGGER.warning(
+                "waiting for the MQTT broker at %s for %.0f s: %s (%s)",
+                self._broker,
+                waited_s,
+                self._down.reason.value,
+                self._down.detail,
+            )
