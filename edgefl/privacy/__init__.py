@@ -1,0 +1,1 @@
+"""Clipping, the noise plan, accounting and ledger arithmetic: pure functions and values."""

@@ -1,0 +1,471 @@
+"""The privacy plan of one task: what every device clips to, rounds to and adds, and what is claimed for it.
+
+A plan holds only what must be agreed; everything derived is recomputed by each side. Relation: the sum
+with and without the contribution of one device. That a device takes part is not hidden.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from edgefl.errors import ConfigError, EdgeflError, PrivacyError, RemoteProtocolError, WireError
+from edgefl.privacy import bounds, plan_checks
+from edgefl.privacy.accounting import (
+    RDP_ORDERS,
+    RdpCurve,
+    epsilon_from_rdp,
+    gaussian_rdp,
+    repeat,
+    skellam_rdp,
+)
+
+EPSILON_TOLERANCE = 1e-6
+"""Relative difference accepted between the epsilon a plan declares and the one a device computes."""
+
+# A ring that is chosen, not given, keeps the rounding this far below the noise (below the cohort's
+# summed norm when there is no noise), and epsilon this close to that of Gaussian noise without rounding.
+_ROUNDING_SHARE = 0.01
+_EPSILON_INFLATION = 1.05
+_RING_CHOICES = range(plan_checks.MIN_RING_BITS, plan_checks.MAX_RING_BITS + 1)
+_NO_RING_ADVICE = (
+    f"no ring up to {plan_checks.MAX_RING_BITS} bits suffices: use a smaller cohort or other noise"
+)
+
+
+class PrivacyUnit(Enum):
+    """Whose whole contribution is protected."""
+
+    DEVICE = "device"
+
+
+class NeighbouringRelation(Enum):
+    """Which pairs of inputs must look alike."""
+
+    ADD_OR_REMOVE_ONE_DEVICE = "add-or-remove one device"
+
+
+class Mechanism(Enum):
+    """How the noise is drawn."""
+
+    SKELLAM = "skellam"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrivacyPlan:
+    """Numbers that aggregator and devices agree on before a round; see `make_privacy_plan`.
+
+    Attributes:
+        unit: Whose contribution is protected.
+        relation: Neighbouring relation of the claim.
+        mechanism: Noise distribution.
+        clip_norm: L2 bound of one device's update, update units.
+        noise_multiplier: Noise std on the sum divided by `clip_norm`; 0 is the exact mode without any
+            differential privacy.
+        n_cohort: Most devices in one sum.
+        survivor_floor: Least survivors for which a round is released.
+        colluders: Devices whose noise share is not counted, as they may share it with the aggregator.
+        ring_bits: Sums are taken modulo 2 to this power, 8 to 32.
+        scale: Integer units per update unit.
+        beta: Chance of a repeated rounding that the norm bound is built for, 0 to below 1.
+        dimension: Coordinates of the update.
+        delta: Delta of the claim.
+        epsilon_budget: The ledger stops before this epsilon; infinity only in the exact mode.
+        rounds: Rounds the task is planned for.
+        epsilon_declared: Epsilon against the aggregator after `rounds`, as the maker computed it.
+    """
+
+    unit: PrivacyUnit = PrivacyUnit.DEVICE
+    relation: NeighbouringRelation = NeighbouringRelation.ADD_OR_REMOVE_ONE_DEVICE
+    mechanism: Mechanism = Mechanism.SKELLAM
+    clip_norm: float
+    noise_multiplier: float
+    n_cohort: int
+    survivor_floor: int
+    colluders: int
+    ring_bits: int
+    scale: float
+    beta: float
+    dimension: int
+    delta: float
+    epsilon_budget: float
+    rounds: int
+    epsilon_declared: float
+
+    def __post_init__(self) -> None:
+        """Refuse numbers with which the claim or the sum would not hold."""
+        plan_checks.check_counts(
+            n_cohort=self.n_cohort,
+            survivor_floor=self.survivor_floor,
+            colluders=self.colluders,
+            dimension=self.dimension,
+            rounds=self.rounds,
+        )
+        plan_checks.check_real_numbers(
+            clip_norm=self.clip_norm,
+            noise_multiplier=self.noise_multiplier,
+            beta=self.beta,
+            delta=self.delta,
+            epsilon_budget=self.epsilon_budget,
+        )
+        plan_checks.check_ring(ring_bits=self.ring_bits, scale=self.scale, clip_norm=self.clip_norm)
+        plan_checks.check_noise_share(self.noise_multiplier, self.noise_share_variance)
+        plan_checks.check_wrap(self.wrap_probability)
+        if not (plan_checks.is_real(self.epsilon_declared) and self.epsilon_declared >= 0):
+            raise ConfigError(
+                "E-PLAN-EPSILON", "a declared epsilon of at least 0", repr(self.epsilon_declared)
+            )
+
+    @property
+    def n_min(self) -> int:
+        """Honest survivors whose noise is sure to be in every released sum."""
+        return self.survivor_floor - self.colluders
+
+    @property
+    def l2_squared_bound(self) -> float:
+        """Largest squared L2 norm of a device's rounded update, integer units squared."""
+        return bounds.rounded_l2_squared(self.scale, self.clip_norm, self.dimension, self.beta)
+
+    @property
+    def l1_bound(self) -> float:
+        """Largest L1 norm of a device's rounded update, integer units."""
+        return bounds.rounded_l1(self.l2_squared_bound, self.dimension)
+
+    @property
+    def noise_share_variance(self) -> float:
+        """Variance that each device adds to each coordinate, integer units squared."""
+        return bounds.noise_share_variance(
+            self.noise_multiplier, self.scale, self.clip_norm, self.n_min
+        )
+
+    @property
+    def wrap_probability(self) -> float:
+        """Bound of the chance that a round's sum leaves the ring."""
+        coordinate = bounds.coordinate_bound(self.scale, self.clip_norm, self.l2_squared_bound)
+        return bounds.wrap_probability(
+            self.ring_bits,
+            self.n_cohort,
+            coordinate,
+            self.n_cohort * self.noise_share_variance,
+            self.dimension,
+        )
+
+    def counted_noise_shares(self, n_survivors: int) -> int:
+        """Return how many noise shares a release by `n_survivors` is charged for.
+
+        Never more than `n_min`: noise above the promise is welcome and is not claimed.
+
+        Raises:
+            PrivacyError: E-NO-HONEST-NOISE, no honest survivor is left.
+        """
+        counted = min(n_survivors - self.colluders, self.n_min)
+        if counted < 1:
+            raise PrivacyError(
+                "E-NO-HONEST-NOISE",
+                f"more survivors than the {self.colluders} assumed colluders",
+                f"{n_survivors} survivors",
+                "do not release this round",
+            )
+        return counted
+
+    def effective_noise_multiplier(self, n_survivors: int) -> float:
+        """Return the noise multiplier that a release by `n_survivors` is charged with."""
+        counted = self.counted_noise_shares(n_survivors)
+        return self.noise_multiplier * math.sqrt(counted / self.n_min)
+
+    def rdp_per_round(
+        self, n_survivors: int | None = None, devices_per_person: int = 1
+    ) -> RdpCurve:
+        """Return the RDP of one released round at `RDP_ORDERS`.
+
+        Args:
+            n_survivors: Devices in the sum; the survivor floor if not given.
+            devices_per_person: Devices that move together; the sensitivity grows by this factor.
+
+        Returns:
+            One divergence per order; infinity in the exact mode.
+        """
+        survivors = self.survivor_floor if n_survivors is None else n_survivors
+        return skellam_rdp(
+            self.noise_share_variance * self.counted_noise_shares(survivors),
+            self.l2_squared_bound * devices_per_person**2,
+            self.l1_bound * devices_per_person,
+            self.dimension,
+        )
+
+    def epsilon_after(self, rounds: int) -> float:
+        """Return epsilon at `delta` against the aggregator after `rounds` releases."""
+        return epsilon_from_rdp(RDP_ORDERS, repeat(self.rdp_per_round(), rounds), self.delta)
+
+    def to_wire(self) -> dict[int, int | float | str]:
+        """Return the plan as integer keys with plain values, in key order."""
+        wire: dict[int, int | float | str] = {}
+        for key, (name, kind) in _WIRE_FIELDS.items():
+            value = getattr(self, name)
+            wire[key] = value.value if isinstance(value, Enum) else kind(value)
+        return wire
+
+    @classmethod
+    def from_wire(cls, wire: object) -> "PrivacyPlan":
+        """Build a plan from a peer's data.
+
+        Args:
+            wire: Decoded data of any shape.
+
+        Returns:
+            The plan, with every check of the constructor passed.
+
+        Raises:
+            WireError: E-PRIVACY-PLAN.
+        """
+        keys = f"a map with exactly the keys 1 to {len(_WIRE_FIELDS)}"
+        if not isinstance(wire, dict) or set(wire) != set(_WIRE_FIELDS):
+            raise WireError("E-PRIVACY-PLAN", keys, "something else")
+        for key, (name, kind) in _WIRE_FIELDS.items():
+            # `type is`: a bool must not pass for an int, nor the key True for the key 1.
+            if type(wire[key]) is not kind:
+                found = type(wire[key]).__name__
+                raise WireError("E-PRIVACY-PLAN", f"{name} as {kind.__name__}", found)
+        values = {name: wire[key] for key, (name, _) in _WIRE_FIELDS.items()}
+        try:
+            values["unit"] = PrivacyUnit(values["unit"])
+            values["relation"] = NeighbouringRelation(values["relation"])
+            values["mechanism"] = Mechanism(values["mechanism"])
+            return cls(**values)
+        except EdgeflError as error:
+            raise WireError("E-PRIVACY-PLAN", error.expected, error.found) from error
+        except (ValueError, ArithmeticError) as error:
+            raise WireError("E-PRIVACY-PLAN", "known names and usable numbers", "others") from error
+
+
+_WIRE_FIELDS: dict[int, tuple[str, type[int] | type[float] | type[str]]] = {
+    1: ("unit", str),
+    2: ("relation", str),
+    3: ("mechanism", str),
+    4: ("clip_norm", float),
+    5: ("noise_multiplier", float),
+    6: ("n_cohort", int),
+    7: ("survivor_floor", int),
+    8: ("colluders", int),
+    9: ("ring_bits", int),
+    10: ("scale", float),
+    11: ("beta", float),
+    12: ("dimension", int),
+    13: ("delta", float),
+    14: ("epsilon_budget", float),
+    15: ("rounds", int),
+    16: ("epsilon_declared", float),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrivacyPolicy:
+    """A device's own floors and caps; a plan beyond any of them is refused.
+
+    Attributes:
+        max_epsilon: Largest epsilon that one task may plan to spend.
+        max_delta: Largest delta.
+        max_clip_norm: Largest clip norm, update units.
+        min_survivor_floor: Least survivor floor.
+        min_colluders: Least number of devices that must be assumed to collude.
+        dimension: Coordinates of the model this device has, or None if it is not known yet.
+    """
+
+    max_epsilon: float
+    max_delta: float = 1e-5
+    max_clip_norm: float = 100.0
+    min_survivor_floor: int = 2
+    min_colluders: int = 0
+    dimension: int | None = None
+
+
+def make_privacy_plan(  # noqa: PLR0913 - each is a separate promise of the task
+    *,
+    clip_norm: float,
+    noise_multiplier: float,
+    n_cohort: int,
+    survivor_floor: int,
+    colluders: int,
+    dimension: int,
+    delta: float,
+    epsilon_budget: float,
+    rounds: int,
+    ring_bits: int | None = None,
+    beta: float = bounds.ROUNDING_FAILURE,
+) -> PrivacyPlan:
+    """Choose scale and ring, compute what is claimed, and refuse what cannot hold.
+
+    Args:
+        clip_norm: L2 bound of one device's update, update units, above 0.
+        noise_multiplier: Noise std on the sum divided by `clip_norm`, at least 0.
+        n_cohort: Most devices in one sum, at least 2.
+        survivor_floor: Least survivors of a released round, 2 to `n_cohort`.
+        colluders: Devices whose noise is not counted, 0 to `survivor_floor` - 1.
+        dimension: Coordinates of the update.
+        delta: Between 0 and 1.
+        epsilon_budget: Above 0; infinity only with `noise_multiplier` 0.
+        rounds: Rounds planned.
+        ring_bits: 8 to 32; the smallest ring in which rounding does not matter if not given.
+        beta: Chance of a repeated rounding that the norm bound is built for.
+
+    Returns:
+        The plan, with `epsilon_declared` computed.
+
+    Raises:
+        ConfigError: Any number out of range; E-RING-TOO-SMALL and E-NOISE-SHARE-TOO-SMALL name the
+            smallest admissible ring.
+    """
+
+    plan_checks.check_counts(
+        n_cohort=n_cohort,
+        survivor_floor=survivor_floor,
+        colluders=colluders,
+        dimension=dimension,
+        rounds=rounds,
+    )
+    plan_checks.check_real_numbers(
+        clip_norm=clip_norm,
+        noise_multiplier=noise_multiplier,
+        beta=beta,
+        delta=delta,
+        epsilon_budget=epsilon_budget,
+    )
+
+    def build(bits: int) -> PrivacyPlan:
+        scale = bounds.largest_scale(
+            ring_bits=bits,
+            n_cohort=n_cohort,
+            n_min=survivor_floor - colluders,
+            clip_norm=clip_norm,
+            noise_multiplier=noise_multiplier,
+            dimension=dimension,
+            beta=beta,
+        )
+        plan = PrivacyPlan(
+            clip_norm=float(clip_norm),
+            noise_multiplier=float(noise_multiplier),
+            n_cohort=n_cohort,
+            survivor_floor=survivor_floor,
+            colluders=colluders,
+            ring_bits=bits,
+            scale=scale,
+            beta=float(beta),
+            dimension=dimension,
+            delta=delta,
+            epsilon_budget=float(epsilon_budget),
+            rounds=rounds,
+            epsilon_declared=0.0,
+        )
+        return replace(plan, epsilon_declared=plan.epsilon_after(rounds))
+
+    return _choose_ring(build) if ring_bits is None else _build_in_ring(build, ring_bits)
+
+
+def check_privacy_plan(plan: PrivacyPlan, policy: PrivacyPolicy) -> None:
+    """Recompute what a plan claims and compare it with a device's own floors.
+
+    Args:
+        plan: The aggregator's plan. Its constructor has checked that noise, ring and scale fit together.
+        policy: This device's limits.
+
+    Raises:
+        RemoteProtocolError: E-PLAN-EPSILON, the declared epsilon is not what the numbers give;
+            E-PLAN-POLICY, the plan is beyond a limit.
+    """
+    epsilon = plan.epsilon_after(plan.rounds)
+    if not math.isclose(epsilon, plan.epsilon_declared, rel_tol=EPSILON_TOLERANCE):
+        raise RemoteProtocolError(
+            "E-PLAN-EPSILON",
+            f"the epsilon that the plan's numbers give, {epsilon:.6g}",
+            f"{plan.epsilon_declared:.6g} declared",
+        )
+    # The ledger stops at the budget, so a task cannot spend more than the smaller of both.
+    spend = min(epsilon, plan.epsilon_budget)
+    limits = (
+        ("epsilon at most", policy.max_epsilon, spend, spend <= policy.max_epsilon),
+        ("delta at most", policy.max_delta, plan.delta, plan.delta <= policy.max_delta),
+        (
+            "clip norm at most",
+            policy.max_clip_norm,
+            plan.clip_norm,
+            plan.clip_norm <= policy.max_clip_norm,
+        ),
+        (
+            "survivor floor at least",
+            policy.min_survivor_floor,
+            plan.survivor_floor,
+            plan.survivor_floor >= policy.min_survivor_floor,
+        ),
+        (
+            "assumed colluders at least",
+            policy.min_colluders,
+            plan.colluders,
+            plan.colluders >= policy.min_colluders,
+        ),
+        (
+            "dimension",
+            policy.dimension,
+            plan.dimension,
+            policy.dimension in {None, plan.dimension},
+        ),
+    )
+    for name, limit, found, is_kept in limits:
+        if not is_kept:
+            raise RemoteProtocolError("E-PLAN-POLICY", f"{name} {limit:g}", f"{found:g}")
+
+
+def _build_in_ring(build: Callable[[int], PrivacyPlan], ring_bits: int) -> PrivacyPlan:
+    """Build in the given ring, or say which ring would do."""
+    try:
+        return build(ring_bits)
+    except ConfigError as error:
+        if error.code == "E-RING-BITS":
+            raise
+        raise ConfigError(
+            error.code, error.expected, error.found, _ring_advice(build, ring_bits)
+        ) from error
+
+
+def _ring_advice(build: Callable[[int], PrivacyPlan], ring_bits: int) -> str:
+    for bits in _RING_CHOICES:
+        if bits > ring_bits and _try_build(build, bits) is not None:
+            return f"the smallest admissible ring_bits is {bits}"
+    return _NO_RING_ADVICE
+
+
+def _choose_ring(build: Callable[[int], PrivacyPlan]) -> PrivacyPlan:
+    """Return the plan with the smallest ring in which rounding does not matter."""
+    admissible = None
+    for bits in _RING_CHOICES:
+        plan = _try_build(build, bits)
+        if plan is not None and _rounding_is_negligible(plan):
+            return plan
+        admissible = plan or admissible
+    if admissible is None:
+        raise ConfigError(
+            "E-RING-TOO-SMALL",
+            f"a plan that fits a ring of at most {plan_checks.MAX_RING_BITS} bits",
+            "none",
+            _NO_RING_ADVICE,
+        )
+    return admissible
+
+
+def _try_build(build: Callable[[int], PrivacyPlan], bits: int) -> PrivacyPlan | None:
+    try:
+        return build(bits)
+    except ConfigError:
+        return None
+
+
+def _rounding_is_negligible(plan: PrivacyPlan) -> bool:
+    """Compare rounding with the noise, or with the cohort's summed norm where there is no noise."""
+    rounding_std_per_device = 0.5
+    if plan.noise_multiplier == 0:
+        rounding_norm = rounding_std_per_device * math.sqrt(plan.n_cohort * plan.dimension)
+        return rounding_norm <= _ROUNDING_SHARE * plan.n_cohort * plan.scale * plan.clip_norm
+    if rounding_std_per_device > _ROUNDING_SHARE * math.sqrt(plan.noise_share_variance):
+        return False
+    gaussian = repeat(gaussian_rdp(plan.noise_multiplier), plan.rounds)
+    without_rounding = epsilon_from_rdp(RDP_ORDERS, gaussian, plan.delta)
+    return plan.epsilon_declared <= _EPSILON_INFLATION * without_rounding
