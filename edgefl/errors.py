@@ -1,6 +1,7 @@
 """Every exception that edgefl raises on purpose.
 
-Each carries a stable code and three short phrases: what was expected, what was found, and what to do. The
+Each carries a stable code and three short phrases: what was expected, what was found, and what to
+    do. The
 command line prints them as one line; `--debug` adds the traceback.
 """
 
@@ -58,7 +59,7 @@ class LocalProtocolError(ProtocolError):
 
 
 class RemoteProtocolError(ProtocolError):
-    """A peer broke the protocol: a bad signature, a contradictory list, a plan below the device's floors."""
+    """A peer broke the protocol: a bad signature, a contradictory list, a plan below a floor."""
 
     exit_code = 6
 

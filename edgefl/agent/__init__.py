@@ -1,0 +1,1 @@
+"""The device agent: a pure core that takes part in rounds, and the shell that runs it."""

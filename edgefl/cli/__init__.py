@@ -1,0 +1,1 @@
+"""The `edgefl` command: one file per sub-tree."""

@@ -1,0 +1,1 @@
+"""Between float updates and integers in the ring."""

@@ -1,0 +1,1 @@
+"""Rounds as pure state machines: messages, plan, device half and aggregator half."""

@@ -1,0 +1,1 @@
+"""Secure aggregation: session keys, shares and masks over the native core."""

@@ -1,0 +1,242 @@
+"""Inputs and outputs of the two round machines; drivers carry out effects in order."""
+
+from dataclasses import dataclass
+
+from edgefl._native import AgreementKey, Seed
+from edgefl.errors import EdgeflError
+from edgefl.protocol.messages import AggregatorMessage, DeviceMessage
+from edgefl.protocol.plan import SessionPlan
+from edgefl.protocol.reasons import AbortReason, LeaveReason, Phase
+from edgefl.protocol.report import RoundReport
+from edgefl.secagg.session import Session
+from edgefl.types import RingVector, Update
+
+# ---------------------------------------------------------------- device
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanReceived:
+    """The session plan, as bytes whose signature by the gateway was checked."""
+
+    plan: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AggregatorSaid:
+    """Another message of the session, with the gateway's signature checked."""
+
+    message: AggregatorMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """Training ended; `update` is None where it failed or there is no data."""
+
+    update: Update | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Masked:
+    """The masked input is ready to be sent."""
+
+    packed: bytes
+
+
+DeviceEvent = PlanReceived | AggregatorSaid | Trained | Masked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Persist:
+    """Write the machine's snapshot to durable storage before any later effect is carried out.
+
+    Security: it holds the session's secrets.
+    """
+
+    snapshot: bytes
+
+    def __repr__(self) -> str:
+        """Hide the content."""
+        return f"Persist(<{len(self.snapshot)} bytes>)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendUp:
+    """Send a message to the aggregator, until it gives a receipt."""
+
+    message: DeviceMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainJob:
+    """Train as the plan says, and feed back `Trained`."""
+
+    plan: SessionPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaskJob:
+    """Encode and mask an update (`edgefl.protocol.masked_input.run`), and feed back `Masked`.
+
+    Attributes:
+        update: float32 [d], not yet clipped.
+        neighbours: Positions that pairwise masks are shared with.
+    """
+
+    plan: SessionPlan
+    session: Session
+    own: int
+    update: Update
+    neighbours: tuple[int, ...]
+    mask_secret: AgreementKey
+    self_seed: Seed
+    rounding_seed: Seed
+    noise_seed: Seed
+
+    def __repr__(self) -> str:
+        """Hide the content."""
+        return "MaskJob(<secret>)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """The device refused something that the aggregator asked for; for the log and the counters."""
+
+    error: EdgeflError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceFinished:
+    """The round is over for this device; its snapshot can be wiped."""
+
+    phase: Phase
+    abort_reason: AbortReason
+    left: LeaveReason | None
+    counted: bool
+
+
+DeviceEffect = Persist | SendUp | TrainJob | MaskJob | Refused | DeviceFinished
+
+# ---------------------------------------------------------------- aggregator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceSaid:
+    """A message from a device, with its identity's signature checked."""
+
+    device: str
+    session_id: bytes
+    message: DeviceMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceOffline:
+    """The broker or a grace period says that a device is gone."""
+
+    device: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceOnline:
+    """A device is back."""
+
+    device: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimerFired:
+    """The time asked for by `SetTimer` has come."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Charged:
+    """The ledger row is durable: the unmask request may be sent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancelled:
+    """The operator, the budget or a shutdown ends the round."""
+
+    reason: AbortReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unmasked:
+    """The result of an `UnmaskJob`: the sum, or why there is none."""
+
+    total: RingVector | None
+    failure: AbortReason
+
+
+AggregatorEvent = (
+    DeviceSaid | DeviceOffline | DeviceOnline | TimerFired | Charged | Cancelled | Unmasked
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendDown:
+    """Send a message to one device."""
+
+    device: str
+    message: AggregatorMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetTimer:
+    """Feed back `TimerFired` at this time; replaces an earlier wish."""
+
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Charge:
+    """Write the ledger row durably; feed back `Charged`, or `Cancelled` if the budget refuses."""
+
+    plan: SessionPlan
+    n_survivors: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnmaskJob:
+    """Reconstruct secrets, remove masks (`edgefl.protocol.unmasking`); feed back `Unmasked`.
+
+    Attributes:
+        total: uint32 [length], sum of the masked inputs; overwritten.
+        commitments: Commitment to each survivor's self-mask seed, by position.
+        seed_shares: For each survivor's position, shares of its self-mask seed by holder.
+        key_shares: For each dropped position, shares of its mask key by holder.
+    """
+
+    plan: SessionPlan
+    session: Session
+    total: RingVector
+    commitments: dict[int, bytes]
+    seed_shares: dict[int, dict[int, bytes]]
+    key_shares: dict[int, dict[int, bytes]]
+
+    def __repr__(self) -> str:
+        """Hide the content."""
+        return "UnmaskJob(<secret>)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseChanged:
+    """A phase opened, for the operator."""
+
+    phase: Phase
+    needed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundFinished:
+    """The round is over.
+
+    Attributes:
+        total: uint32 [d], exact sum of the survivors' ring vectors, where the round was committed.
+    """
+
+    report: RoundReport
+    plan: SessionPlan | None
+    total: RingVector | None
+
+
+AggregatorEffect = SendDown | SetTimer | Charge | UnmaskJob | PhaseChanged | RoundFinished

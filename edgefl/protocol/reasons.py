@@ -1,0 +1,70 @@
+"""Every phase, and every way in which a device or a round can end."""
+
+from enum import Enum, IntEnum
+
+
+class Phase(IntEnum):
+    """Steps of a round, after Bonawitz et al. 2017, figure 4."""
+
+    CHECK_IN = 1
+    SHARE_KEYS = 2
+    MASKED_INPUT = 3
+    UNMASKING = 4
+    COMMITTED = 5
+    ABORTED = 6
+
+    @property
+    def is_final(self) -> bool:
+        """Tell whether no further step follows."""
+        return self in (Phase.COMMITTED, Phase.ABORTED)
+
+
+OPEN_PHASES = (Phase.CHECK_IN, Phase.SHARE_KEYS, Phase.MASKED_INPUT, Phase.UNMASKING)
+
+
+class DropReason(Enum):
+    """Why the aggregator stopped waiting for a device in a phase."""
+
+    OFFLINE = "offline"
+    TIMED_OUT = "timed-out"
+    LEFT = "left"
+    BAD_MESSAGE = "bad-message"
+    TOO_LATE = "too-late"
+
+
+class LeaveReason(IntEnum):
+    """Why a device says that it leaves a round. None of them tells anything about its data."""
+
+    NOT_AVAILABLE = 1
+    PLAN_REFUSED = 2
+    STATE_LOST = 3
+    TRAINING_FAILED = 4
+    REQUEST_REFUSED = 5
+    ROUND_UNKNOWN = 6
+
+
+class AbortReason(IntEnum):
+    """Why a round ended without a model."""
+
+    NONE = 0
+    TOO_FEW_CHECKED_IN = 1
+    TOO_FEW_SHARED_KEYS = 2
+    BELOW_SURVIVOR_FLOOR = 3
+    TOO_FEW_UNMASKED = 4
+    SUM_CHECK_FAILED = 5
+    RECONSTRUCTION_FAILED = 6
+    GATEWAY_RESTARTED = 7
+    BUDGET_EXHAUSTED = 8
+    CANCELLED = 9
+
+
+class AdversaryClass(IntEnum):
+    """What the aggregator is assumed to do; checked against the device's policy."""
+
+    HONEST_BUT_CURIOUS = 1
+
+
+class Suite(IntEnum):
+    """Which primitives a session uses."""
+
+    CHACHA20_X25519 = 1

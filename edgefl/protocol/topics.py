@@ -1,0 +1,80 @@
+"""MQTT topic names; at most six slashes, and no device may read another device's topics."""
+
+import re
+
+from edgefl.errors import ConfigError, WireError
+from edgefl.types import DeviceId, FleetName
+
+PREFIX = "efl/1"
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+
+
+def parse_device_id(text: str) -> DeviceId:
+    """Check a device id.
+
+    Raises:
+        ConfigError: It is not 1 to 64 characters of a-z, 0-9, dot, underscore and hyphen.
+    """
+    return DeviceId(_parse_name(text, "E-DEVICE-ID", "a device id"))
+
+
+def parse_fleet(text: str) -> FleetName:
+    """Check a fleet name; the same characters as a device id."""
+    return FleetName(_parse_name(text, "E-FLEET-NAME", "a fleet name"))
+
+
+def _parse_name(text: str, code: str, what: str) -> str:
+    if not _NAME.fullmatch(text):
+        raise ConfigError(
+            code,
+            f"{what} of 1 to 64 characters a-z 0-9 . _ - that starts with a letter or digit",
+            repr(text[:80]),
+        )
+    return text
+
+
+def status(fleet: FleetName, device: DeviceId) -> str:
+    """Retained status of a device; its will says offline."""
+    return f"{PREFIX}/{fleet}/d/{device}/st"
+
+
+def uplink(fleet: FleetName, device: DeviceId) -> str:
+    """Messages from a device to the aggregator."""
+    return f"{PREFIX}/{fleet}/d/{device}/q"
+
+
+def downlink(fleet: FleetName, device: DeviceId) -> str:
+    """Messages from the aggregator to a device."""
+    return f"{PREFIX}/{fleet}/d/{device}/c"
+
+
+def calls(fleet: FleetName) -> str:
+    """Calls for check-in, to all devices; not retained."""
+    return f"{PREFIX}/{fleet}/r/all/call"
+
+
+def aggregator(fleet: FleetName) -> str:
+    """Retained status of the aggregator; its will says offline."""
+    return f"{PREFIX}/{fleet}/agg"
+
+
+def all_status(fleet: FleetName) -> str:
+    """Filter for every device's status."""
+    return f"{PREFIX}/{fleet}/d/+/st"
+
+
+def all_uplinks(fleet: FleetName) -> str:
+    """Filter for every device's messages to the aggregator."""
+    return f"{PREFIX}/{fleet}/d/+/q"
+
+
+def device_of(topic: str) -> DeviceId:
+    """Return the device named in a device topic.
+
+    Raises:
+        WireError: The topic is not a device topic.
+    """
+    parts = topic.split("/")
+    if len(parts) != 6 or parts[3] != "d" or not _NAME.fullmatch(parts[4]):
+        raise WireError("E-WIRE-TOPIC", f"{PREFIX}/FLEET/d/DEVICE/KIND", repr(topic[:80]))
+    return DeviceId(parts[4])
