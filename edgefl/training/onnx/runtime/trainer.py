@@ -148,10 +148,9 @@ class _Stepper:
     def __init__(self, session: onnxruntime.InferenceSession, manifest: Manifest) -> None:
         self._session = session
         self._manifest = manifest
-        zeros = np.zeros(manifest.dimension, np.float32)
-        self._sets = [_to_ort(split_params(zeros, manifest)) for _ in range(2)]
+        self._sets = [_allocate(manifest) for _ in range(2)]
         self._current = 0
-        self._loss = onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros((), np.float32))
+        self._loss = onnxruntime.OrtValue.ortvalue_from_shape_and_type([], np.float32)
         self._bindings = [self._bind(0, 1), self._bind(1, 0)]
         self._set_batch_buffers(1, 0.0)
 
@@ -210,9 +209,10 @@ class _Stepper:
         return float(self._loss.numpy())
 
 
-def _to_ort(tensors: dict[str, NDArray[np.float32]]) -> dict[str, onnxruntime.OrtValue]:
-    make = onnxruntime.OrtValue.ortvalue_from_numpy
-    return {name: make(tensor) for name, tensor in tensors.items()}
+def _allocate(manifest: Manifest) -> dict[str, onnxruntime.OrtValue]:
+    # Memory of onnxruntime's own: a buffer made from a numpy array would share the array's memory.
+    make = onnxruntime.OrtValue.ortvalue_from_shape_and_type
+    return {slot.name: make(list(slot.shape), np.float32) for slot in manifest.parameters}
 
 
 def _require_settings(epochs: int, batch_size: int, lr: float) -> None:

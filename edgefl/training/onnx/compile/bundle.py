@@ -1,0 +1,246 @@
+"""Prepares a training bundle from an ONNX model: the compiler's entry point."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+from onnx import helper
+
+from edgefl.errors import TrainingError
+from edgefl.training.bundle import pack_bundle
+from edgefl.training.manifest import Manifest, ParameterSlot
+from edgefl.training.onnx import names
+from edgefl.training.onnx.compile.check import Logits, find_logits, require_rules
+from edgefl.training.onnx.compile.differentiate import differentiate
+from edgefl.training.onnx.compile.graph import GraphEmitter
+from edgefl.training.onnx.compile.losses import LOSSES
+from edgefl.training.onnx.compile.normalize import (
+    MINIMUM_ONNXRUNTIME,
+    TARGET_IR_VERSION,
+    TARGET_OPSET,
+    load_model,
+    normalize,
+)
+from edgefl.training.onnx.compile.optim import OPTIMIZERS
+from edgefl.training.onnx.compile.select import ALL, select_trainable
+from edgefl.training.onnx.compile.template import float_values, make_template
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedBundle:
+    """The result of a preparation.
+
+    Attributes:
+        bundle_bytes: The bundle file.
+        manifest: Its manifest, without file hashes.
+        warnings: What the user should know, one line each.
+    """
+
+    bundle_bytes: bytes
+    manifest: Manifest
+    warnings: tuple[str, ...]
+
+
+def prepare_bundle(
+    model_path: Path,
+    *,
+    out_path: Path,
+    loss: str = "cross_entropy",
+    trainable: str | Sequence[str] = ALL,
+    optimizer: str = "sgd",
+) -> PreparedBundle:
+    """Prepare a model file for training on devices and write the bundle.
+
+    Args:
+        model_path: An ONNX model with one input and logits [batch, classes] as first output.
+        out_path: Where to write; its folder must exist.
+        loss: `cross_entropy`.
+        trainable: `all`, `head`, or names of initializers.
+        optimizer: `sgd`.
+
+    Returns:
+        What was written, and warnings.
+
+    Raises:
+        TrainingError: The model cannot be trained; the message names every obstacle.
+    """
+    prepared = compile_bundle(
+        load_model(model_path), loss=loss, trainable=trainable, optimizer=optimizer
+    )
+    out_path.write_bytes(prepared.bundle_bytes)
+    return prepared
+
+
+def compile_bundle(
+    source: onnx.ModelProto,
+    *,
+    loss: str = "cross_entropy",
+    trainable: str | Sequence[str] = ALL,
+    optimizer: str = "sgd",
+) -> PreparedBundle:
+    """Prepare a model in memory; see `prepare_bundle`."""
+    _require_known("loss", loss, sorted(LOSSES))
+    _require_known("optimizer", optimizer, sorted(OPTIMIZERS))
+    source_sha256 = hashlib.sha256(source.SerializeToString(deterministic=True)).hexdigest()
+    model = normalize(source)
+    logits = find_logits(model)
+    forward = ancestors(model.graph.node, logits.name)
+    selected = select_trainable(_reduced(model.graph, forward), trainable)
+    require_rules(forward, selected)
+    template = make_template(model, selected)
+    manifest = _manifest(
+        model, logits, selected, template.splice_offsets, source_sha256, loss, optimizer
+    )
+    bundle_bytes = pack_bundle(
+        manifest,
+        train_graph=_serialize(_train_graph(model, forward, manifest)),
+        eval_graph=_serialize(_eval_graph(model, forward, manifest)),
+        initial_params=float_values(model, selected),
+        export_template=template.template,
+    )
+    return PreparedBundle(bundle_bytes=bundle_bytes, manifest=manifest, warnings=logits.warnings)
+
+
+def ancestors(nodes: Sequence[onnx.NodeProto], *values: str) -> list[onnx.NodeProto]:
+    """Return the nodes that the values depend on, in execution order."""
+    needed = set(values)
+    kept: list[onnx.NodeProto] = []
+    for node in reversed(nodes):
+        if any(output in needed for output in node.output):
+            kept.append(node)
+            needed.update(node.input)
+    return kept[::-1]
+
+
+def _require_known(what: str, name: str, known: list[str]) -> None:
+    if name not in known:
+        raise TrainingError(
+            f"E-MODEL-{what.upper()}", f"a {what} among {', '.join(known)}", repr(name), ""
+        )
+
+
+def _reduced(graph: onnx.GraphProto, forward: list[onnx.NodeProto]) -> onnx.GraphProto:
+    return helper.make_graph(forward, graph.name, [], [], list(graph.initializer))
+
+
+def _manifest(
+    model: onnx.ModelProto,
+    logits: Logits,
+    selected: Sequence[str],
+    splice_offsets: dict[str, int],
+    source_sha256: str,
+    loss: str,
+    optimizer: str,
+) -> Manifest:
+    shapes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
+    slots: list[ParameterSlot] = []
+    offset = 0
+    for name in selected:
+        slot = ParameterSlot(
+            name=name, shape=shapes[name], offset=offset, splice_offset=splice_offsets[name]
+        )
+        slots.append(slot)
+        offset += slot.size
+    model_input = model.graph.input[0]
+    return Manifest(
+        parameters=tuple(slots),
+        dimension=offset,
+        input_name=model_input.name,
+        input_shape=_example_shape(model_input),
+        output_name=logits.name,
+        classes=logits.classes,
+        loss=loss,
+        optimizer=optimizer,
+        opset=TARGET_OPSET,
+        ir_version=TARGET_IR_VERSION,
+        minimum_onnxruntime=MINIMUM_ONNXRUNTIME,
+        source_sha256=source_sha256,
+        files={},
+    )
+
+
+def _example_shape(model_input: onnx.ValueInfoProto) -> tuple[int, ...]:
+    tensor = model_input.type.tensor_type
+    sizes = [dim.dim_value for dim in tensor.shape.dim[1:]]
+    if tensor.elem_type != onnx.TensorProto.FLOAT or not tensor.shape.dim or 0 in sizes:
+        raise TrainingError(
+            "E-MODEL-INPUTS",
+            "a float32 input whose sizes past the batch axis are fixed",
+            f"'{model_input.name}' with sizes {['?' if size == 0 else size for size in sizes]}",
+            "export the model with fixed sizes and float32 input",
+        )
+    return tuple(sizes)
+
+
+def _train_graph(
+    model: onnx.ModelProto, forward: list[onnx.NodeProto], manifest: Manifest
+) -> onnx.GraphProto:
+    emitter = GraphEmitter(model)
+    emitted = LOSSES[manifest.loss](emitter, manifest.output_name, manifest.classes)
+    selected = [slot.name for slot in manifest.parameters]
+    gradients = differentiate(
+        emitter, forward, selected, manifest.output_name, emitted.logits_gradient
+    )
+    step = OPTIMIZERS[manifest.optimizer]
+    results = {
+        names.updated(name): step(emitter, name, gradient) for name, gradient in gradients.items()
+    }
+    results[names.LOSS] = emitted.loss
+    named = [helper.make_node("Identity", [value], [name]) for name, value in results.items()]
+    nodes = ancestors([*forward, *emitter.nodes, *named], *results)
+    floats, integers = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
+    inputs = [
+        *_forward_inputs(model, manifest),
+        helper.make_tensor_value_info(names.TARGET, integers, [names.BATCH_AXIS]),
+        helper.make_tensor_value_info(names.SAMPLE_WEIGHT, floats, [names.BATCH_AXIS]),
+        helper.make_tensor_value_info(names.LEARNING_RATE, floats, [1]),
+    ]
+    outputs = [helper.make_tensor_value_info(names.LOSS, floats, [])]
+    outputs += [
+        helper.make_tensor_value_info(names.updated(slot.name), floats, list(slot.shape))
+        for slot in manifest.parameters
+    ]
+    constants = [*_frozen(model, selected), *emitter.constants]
+    return helper.make_graph(nodes, "train_step", inputs, outputs, _used(constants, nodes))
+
+
+def _eval_graph(
+    model: onnx.ModelProto, forward: list[onnx.NodeProto], manifest: Manifest
+) -> onnx.GraphProto:
+    output = helper.make_tensor_value_info(
+        manifest.output_name, onnx.TensorProto.FLOAT, [names.BATCH_AXIS, manifest.classes]
+    )
+    frozen = _frozen(model, [slot.name for slot in manifest.parameters])
+    inputs = _forward_inputs(model, manifest)
+    return helper.make_graph(forward, "evaluate", inputs, [output], _used(frozen, forward))
+
+
+def _forward_inputs(model: onnx.ModelProto, manifest: Manifest) -> list[onnx.ValueInfoProto]:
+    parameters = [
+        helper.make_tensor_value_info(slot.name, onnx.TensorProto.FLOAT, list(slot.shape))
+        for slot in manifest.parameters
+    ]
+    return [model.graph.input[0], *parameters]
+
+
+def _frozen(model: onnx.ModelProto, selected: Sequence[str]) -> list[onnx.TensorProto]:
+    return [tensor for tensor in model.graph.initializer if tensor.name not in selected]
+
+
+def _used(tensors: list[onnx.TensorProto], nodes: list[onnx.NodeProto]) -> list[onnx.TensorProto]:
+    read = {value for node in nodes for value in node.input}
+    return [tensor for tensor in tensors if tensor.name in read]
+
+
+def _serialize(graph: onnx.GraphProto) -> bytes:
+    model = helper.make_model(
+        graph,
+        opset_imports=[helper.make_opsetid("", TARGET_OPSET)],
+        ir_version=TARGET_IR_VERSION,
+        producer_name="edgefl",
+    )
+    onnx.checker.check_model(model, full_check=True)
+    serialized: bytes = model.SerializeToString(deterministic=True)
+    return serialized

@@ -1,0 +1,95 @@
+"""Reverse-mode differentiation: walks the forward nodes backwards and applies each one's rule."""
+
+from collections.abc import Iterable, Sequence
+
+import onnx
+
+from edgefl.errors import TrainingError
+from edgefl.training.onnx.compile.graph import GraphEmitter
+from edgefl.training.onnx.compile.rules import find_rule
+
+
+def values_on_path(nodes: Iterable[onnx.NodeProto], trainable: Iterable[str]) -> set[str]:
+    """Return the trainable tensors and every value computed from them.
+
+    Args:
+        nodes: Forward nodes in execution order.
+        trainable: Names of the trainable tensors.
+
+    Returns:
+        Names of the values through which gradients may flow.
+    """
+    path = set(trainable)
+    for node in nodes:
+        if any(value in path for value in node.input):
+            path.update(value for value in node.output if value)
+    return path
+
+
+def differentiate(
+    graph: GraphEmitter,
+    nodes: Sequence[onnx.NodeProto],
+    trainable: Sequence[str],
+    output: str,
+    output_gradient: str,
+) -> dict[str, str]:
+    """Emit the backward pass.
+
+    Args:
+        graph: Where to emit.
+        nodes: Forward nodes in execution order, all with rules where gradients flow.
+        trainable: Names of the trainable tensors.
+        output: The value that the loss reads.
+        output_gradient: Gradient of the loss with respect to it.
+
+    Returns:
+        Name of the gradient by trainable tensor.
+
+    Raises:
+        TrainingError: E-MODEL-NO-GRADIENT with all tensors that the output does not depend on.
+
+    Source: Griewank and Walther, "Evaluating Derivatives", 2nd ed., section 3.2 (reverse
+    accumulation).
+    """
+    path = values_on_path(nodes, trainable)
+    contributions: dict[str, list[str]] = {output: [output_gradient]}
+    for node in reversed(nodes):
+        rule = find_rule(node)
+        dy = _total(graph, contributions.get(node.output[0], []))
+        if rule is None or dy is None:
+            continue
+        wanted = [value in path for value in node.input]
+        if not any(wanted):
+            continue
+        for value, gradient in zip(node.input, rule(graph, node, dy, wanted), strict=True):
+            if gradient is not None and value in path:
+                contributions.setdefault(value, []).append(gradient)
+    return _require_all(graph, trainable, contributions)
+
+
+def _total(graph: GraphEmitter, gradients: list[str]) -> str | None:
+    """Add up the gradients of a value that several nodes read."""
+    if not gradients:
+        return None
+    return gradients[0] if len(gradients) == 1 else graph.emit("Sum", *gradients)
+
+
+def _require_all(
+    graph: GraphEmitter, trainable: Sequence[str], contributions: dict[str, list[str]]
+) -> dict[str, str]:
+    gradients: dict[str, str] = {}
+    without: list[str] = []
+    for name in trainable:
+        total = _total(graph, contributions.get(name, []))
+        if total is None:
+            without.append(name)
+        else:
+            gradients[name] = total
+    if without:
+        raise TrainingError(
+            "E-MODEL-NO-GRADIENT",
+            "trainable tensors that the output depends on",
+            f"no gradient for {', '.join(repr(name) for name in without)}",
+            "leave them out of the trainable tensors",
+        )
+    return gradients

@@ -1,0 +1,144 @@
+"""Appends nodes and constants to a forward graph and knows the shape of its values."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper
+
+from edgefl.errors import TrainingError
+from edgefl.training.onnx.compile.attributes import describe
+from edgefl.training.onnx.names import PREFIX
+
+Shape = tuple[int | None, ...]
+"""Static sizes; None stands for the batch axis, whose size is known only at run time."""
+
+
+class GraphEmitter:
+    """Collects the nodes of the backward pass.
+
+    Attributes:
+        nodes: Emitted nodes in execution order.
+        constants: Emitted constants; equal ones are shared.
+    """
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        """Learn the shapes of a model's values.
+
+        Args:
+            model: Forward model after shape inference.
+        """
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+        self._count = 0
+        self._constant_names: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+        self._shapes = _known_shapes(model.graph)
+
+    def shape_of(self, value: str, node: onnx.NodeProto) -> Shape:
+        """Return a value's shape.
+
+        Args:
+            value: Name of a value of the forward model.
+            node: The node whose gradient needs it; named in the error.
+
+        Returns:
+            Sizes; only the first may be None.
+
+        Raises:
+            TrainingError: E-MODEL-SHAPE when a size past the batch axis is unknown.
+        """
+        shape = self._shapes.get(value)
+        if shape is None or any(size is None for size in shape[1:]):
+            found = "an unknown rank" if shape is None else str(_readable(shape))
+            raise TrainingError(
+                "E-MODEL-SHAPE",
+                f"a static shape past the batch axis for '{value}'",
+                f"{found}, needed by {describe(node)}",
+                "export the model with fixed sizes; only the batch axis may vary",
+            )
+        return shape
+
+    def emit(self, op_type: str, *inputs: str, **attributes: int | float | Sequence[int]) -> str:
+        """Append a node of the standard domain.
+
+        Args:
+            op_type: Operator.
+            *inputs: Names of its inputs.
+            **attributes: Its attributes.
+
+        Returns:
+            The name of its single output.
+        """
+        self._count += 1
+        output = f"{PREFIX}{self._count}.{op_type}"
+        node = helper.make_node(op_type, list(inputs), [output], name=output)
+        for name, value in attributes.items():
+            node.attribute.append(helper.make_attribute(name, value))
+        self.nodes.append(node)
+        return output
+
+    def constant(self, value: NDArray[np.generic]) -> str:
+        """Return the name of a constant tensor, made once for equal values."""
+        key = (value.dtype.str, value.shape, value.tobytes())
+        if key not in self._constant_names:
+            name = f"{PREFIX}constant.{len(self._constant_names)}"
+            self.constants.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
+            self._constant_names[key] = name
+        return self._constant_names[key]
+
+    def int64s(self, values: Sequence[int]) -> str:
+        """Return the name of an int64 [n] constant, as axes and shapes are given."""
+        return self.constant(np.array(values, np.int64))
+
+    def float32(self, value: float) -> str:
+        """Return the name of a float32 scalar constant."""
+        return self.constant(np.array(value, np.float32))
+
+    def reduce_sum(self, value: str, axes: Sequence[int]) -> str:
+        """Sum over the axes and drop them."""
+        return self.emit("ReduceSum", value, self.int64s(axes), keepdims=0)
+
+    def reshape(self, value: str, shape: Shape) -> str:
+        """Give a value another shape; None becomes whatever is left."""
+        return self.emit("Reshape", value, self.int64s([-1 if s is None else s for s in shape]))
+
+    def sum_to_shape(self, gradient: str, broadcast: Shape, original: Shape) -> str:
+        """Undo broadcasting: sum a gradient over the axes along which its operand was repeated.
+
+        Args:
+            gradient: Gradient of the broadcast result.
+            broadcast: Its shape.
+            original: Shape of the operand.
+
+        Returns:
+            A gradient of shape `original`.
+        """
+        leading = len(broadcast) - len(original)
+        repeated = [
+            leading + axis
+            for axis, size in enumerate(original)
+            if size == 1 and broadcast[leading + axis] != 1
+        ]
+        axes = [*range(leading), *repeated]
+        if not axes:
+            return gradient
+        summed = self.reduce_sum(gradient, axes)
+        return self.reshape(summed, original) if repeated else summed
+
+
+def _known_shapes(graph: onnx.GraphProto) -> dict[str, Shape]:
+    shapes: dict[str, Shape] = {}
+    for value in [*graph.input, *graph.value_info, *graph.output]:
+        tensor = value.type.tensor_type
+        if tensor.HasField("shape"):
+            shapes[value.name] = tuple(
+                dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim
+            )
+    for initializer in graph.initializer:
+        shapes[initializer.name] = tuple(initializer.dims)
+    return shapes
+
+
+def _readable(shape: Shape) -> list[int | str]:
+    return ["?" if size is None else size for size in shape]

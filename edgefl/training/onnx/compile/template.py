@@ -1,0 +1,125 @@
+"""Cuts trainable tensors out of a serialized model, so that others can be put in without onnx.
+
+A model file is a protocol buffer. This walks it by tag and length down to
+ModelProto.graph.initializer.raw_data and notes where each payload lies; nothing else is understood
+or changed.
+
+Source: Protocol Buffers encoding guide (wire types); field numbers from onnx.proto.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+_MODEL_GRAPH = 7
+_GRAPH_INITIALIZER = 5
+_TENSOR_NAME = 8
+_TENSOR_RAW_DATA = 9
+_FIXED_SIZE_BYTES = {1: 8, 5: 4}
+_VARINT = 0
+_LENGTH_DELIMITED = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportTemplate:
+    """A model file with holes.
+
+    Attributes:
+        template: The bytes around the holes.
+        splice_offsets: Position in `template` of each trainable tensor's hole.
+    """
+
+    template: bytes
+    splice_offsets: dict[str, int]
+
+
+def make_template(model: onnx.ModelProto, trainable: Sequence[str]) -> ExportTemplate:
+    """Serialize a model and cut out the values of its trainable tensors.
+
+    Args:
+        model: Normalized model; its trainable tensors are rewritten as little-endian raw data.
+        trainable: Their names, in the model's own order.
+
+    Returns:
+        The template.
+
+    Raises:
+        ValueError: A trainable tensor was not found in the bytes.
+    """
+    wanted = set(trainable)
+    for tensor in model.graph.initializer:
+        if tensor.name in wanted:
+            values = numpy_helper.to_array(tensor).astype("<f4")
+            tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+    serialized = model.SerializeToString(deterministic=True)
+    pieces: list[bytes] = []
+    splice_offsets: dict[str, int] = {}
+    position = length = 0
+    for name, start, end in _raw_payloads(serialized):
+        if name in wanted:
+            pieces.append(serialized[position:start])
+            length += start - position
+            splice_offsets[name] = length
+            position = end
+    pieces.append(serialized[position:])
+    if set(splice_offsets) != wanted:
+        message = f"no raw data found for {sorted(wanted - set(splice_offsets))}"
+        raise ValueError(message)
+    return ExportTemplate(template=b"".join(pieces), splice_offsets=splice_offsets)
+
+
+def float_values(
+    model: onnx.ModelProto, trainable: Sequence[str]
+) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+    """Return the values of the trainable tensors as one flat float32 vector, in the given order."""
+    tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+    parts = [
+        numpy_helper.to_array(tensors[name]).astype(np.float32).reshape(-1) for name in trainable
+    ]
+    return np.concatenate(parts)
+
+
+def _raw_payloads(serialized: bytes) -> Iterator[tuple[str, int, int]]:
+    """Yield name, start and end of each initializer's raw data."""
+    for graph_field, graph_start, graph_end in _fields(serialized, 0, len(serialized)):
+        if graph_field != _MODEL_GRAPH:
+            continue
+        for field, start, end in _fields(serialized, graph_start, graph_end):
+            if field != _GRAPH_INITIALIZER:
+                continue
+            parts = {number: (a, b) for number, a, b in _fields(serialized, start, end)}
+            if _TENSOR_NAME in parts and _TENSOR_RAW_DATA in parts:
+                name_start, name_end = parts[_TENSOR_NAME]
+                yield serialized[name_start:name_end].decode(), *parts[_TENSOR_RAW_DATA]
+
+
+def _fields(message: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Yield number, start and end of the content of each field of one message."""
+    position = start
+    while position < end:
+        tag, position = _varint(message, position)
+        wire_type = tag & 7
+        if wire_type == _VARINT:
+            content = position
+            _, position = _varint(message, position)
+        elif wire_type == _LENGTH_DELIMITED:
+            size_bytes, content = _varint(message, position)
+            position = content + size_bytes
+        else:
+            content = position
+            position += _FIXED_SIZE_BYTES[wire_type]
+        yield tag >> 3, content, position
+
+
+def _varint(message: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = message[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
