@@ -1,58 +1,149 @@
-"""Rust core: masks, sharing, keys, integer noise. Source of each algorithm: rust/edgefl-core."""
+"""Rust core: masks, sharing, keys, integer noise. Source of each algorithm: rust/edgefl-core.
 
-from collections.abc import Buffer, Sequence
-from typing import final
+Buffers are one-dimensional, contiguous and of the stated dtype in native byte order; nothing is
+cast. d is the number of coordinates. Each function works on its own copy without the GIL and
+writes the result back at the end; after an error the caller's buffers are unchanged.
 
-SHARE_BYTES: int  # 40
-SECRET_BYTES: int  # 32
-CHECK_COORDINATES: int  # 4
+Every function raises `TypeError` for arguments of a wrong type and `ConfigError` for unusable
+numbers and buffers. Further exceptions are named below.
+"""
+
+from collections.abc import Sequence
+from typing import NoReturn, final
+
+from typing_extensions import Buffer
+
+SHARE_BYTES: int
+"""40: bytes of one Shamir share."""
+SECRET_BYTES: int
+"""32: bytes of a seed."""
+CHECK_COORDINATES: int
+"""4: check coordinates per vector."""
 
 @final
 class Seed:
-    """A 32-byte secret held and wiped by Rust. No repr of content, no equality, no pickling."""
+    """A 32-byte secret held and wiped by Rust. No repr of content, no pickling.
+
+    `==` compares identity, never content.
+    """
 
     @staticmethod
-    def generate() -> Seed: ...
+    def generate() -> Seed:
+        """Draw from the operating system. Raises EnvironmentProblem where it gives nothing."""
     @staticmethod
-    def from_bytes(secret: bytes) -> Seed: ...
-    def export_bytes(self) -> bytes: ...
-    def derive(self, salt: bytes, info: bytes) -> Seed: ...
-    def commitment(self, context: bytes) -> bytes: ...
+    def from_bytes(secret: bytes) -> Seed:
+        """Copy 32 bytes. Security: the caller's copy cannot be wiped."""
+    def export_bytes(self) -> bytes:
+        """Return the secret. Security: the copy cannot be wiped; only for sealing and storage."""
+    def derive(self, salt: bytes, info: bytes) -> Seed:
+        """Return HKDF-SHA256(this seed, salt, info). Source: RFC 5869."""
+    def commitment(self, context: bytes) -> bytes:
+        """Return 32 bytes: SHA-256("edgefl/1 seed commitment", len(context) u64 LE, context, seed)."""
+    def __reduce__(self) -> NoReturn: ...
 
 @final
 class AgreementKey:
-    """An X25519 secret key (RFC 7748)."""
+    """An X25519 secret key. Source: RFC 7748."""
 
     @staticmethod
-    def from_seed(seed: Seed) -> AgreementKey: ...
+    def from_seed(seed: Seed) -> AgreementKey:
+        """Make the key whose scalar is the seed, clamped."""
     @property
-    def public_key(self) -> bytes: ...
-    def export_seed(self) -> Seed: ...
-    def agree(self, peer_public_key: bytes, salt: bytes, info: bytes) -> Seed: ...
+    def public_key(self) -> bytes:
+        """32 bytes."""
+    def export_seed(self) -> Seed:
+        """Return the seed that makes this key again."""
+    def agree(self, peer_public_key: bytes, salt: bytes, info: bytes) -> Seed:
+        """Return HKDF-SHA256(X25519 result, salt, info).
+
+        Raises:
+            RemoteProtocolError: E-PUBLIC-KEY, not 32 bytes or of small order.
+        """
+    def __reduce__(self) -> NoReturn: ...
 
 @final
 class SigningKey:
-    """An Ed25519 secret key (RFC 8032)."""
+    """An Ed25519 secret key. Source: RFC 8032."""
 
     @staticmethod
-    def from_seed(seed: Seed) -> SigningKey: ...
+    def from_seed(seed: Seed) -> SigningKey:
+        """Make the key of this seed."""
     @property
-    def public_key(self) -> bytes: ...
-    def export_seed(self) -> Seed: ...
-    def sign(self, message: bytes) -> bytes: ...
+    def public_key(self) -> bytes:
+        """32 bytes."""
+    def export_seed(self) -> Seed:
+        """Return the seed that makes this key again."""
+    def sign(self, message: bytes) -> bytes:
+        """Return 64 bytes, always the same for one message."""
+    def __reduce__(self) -> NoReturn: ...
 
-def verify(public_key: bytes, message: bytes, signature: bytes) -> bool: ...
-def seal(key: Seed, plaintext: bytes, associated_data: bytes, nonce_seed: Seed | None = None) -> bytes: ...
-def open_sealed(key: Seed, sealed: bytes, associated_data: bytes) -> bytes: ...
-def split_secret(secret: Seed, threshold: int, points: Sequence[int], coefficient_seed: Seed) -> list[bytes]: ...
-def combine_shares(shares: Sequence[tuple[int, bytes]], threshold: int) -> Seed: ...
+def verify(public_key: bytes, message: bytes, signature: bytes) -> bool:
+    """Say whether an Ed25519 signature is right, strictly; malformed bytes give False."""
+
+def seal(
+    key: Seed,
+    plaintext: bytes,
+    associated_data: bytes,
+    insecure_nonce_seed: Seed | None = None,
+) -> bytes:
+    """Seal with XChaCha20-Poly1305: 24-byte nonce, ciphertext, 16-byte tag.
+
+    The nonce comes from the operating system. Security: `insecure_nonce_seed` is for the seeded
+    simulator alone; equal messages then give equal bytes.
+    """
+
+def open_sealed(key: Seed, sealed: bytes, associated_data: bytes) -> bytes:
+    """Open a sealed message.
+
+    Raises:
+        RemoteProtocolError: E-SEALED, some byte of message, key or associated data is wrong.
+    """
+
+def split_secret(
+    secret: Seed, threshold: int, points: Sequence[int], coefficient_seed: Seed
+) -> list[bytes]:
+    """Split into one 40-byte share per point, any `threshold` of which give the secret back.
+
+    Args:
+        secret: What is shared.
+        threshold: 1 to the number of points.
+        points: Different numbers, 1 to 65536.
+        coefficient_seed: Fresh seed; used for this call only.
+
+    Raises:
+        ShareError: E-SHARE-THRESHOLD, E-SHARE-POINT or E-SHARE-DUPLICATE.
+    """
+
+def combine_shares(shares: Sequence[tuple[int, bytes]], threshold: int) -> Seed:
+    """Combine (point, share) pairs: check all of them, use the first `threshold`.
+
+    A wrong share of the right form gives a wrong secret: compare with a key or commitment.
+
+    Raises:
+        ShareError: E-SHARE-THRESHOLD, E-SHARE-TOO-FEW, E-SHARE-POINT, E-SHARE-DUPLICATE,
+            E-SHARE-LENGTH, E-SHARE-RANGE or E-SHARE-SECRET.
+    """
+
 def apply_masks(
     accumulator: Buffer,
     ring_bits: int,
     add: Sequence[Seed],
     subtract: Sequence[Seed],
     threads: int = 1,
-) -> None: ...
+) -> None:
+    """Add masks to the accumulator and take off others, modulo 2^ring_bits.
+
+    Args:
+        accumulator: uint32 [d], changed in place.
+        ring_bits: 8 to 32.
+        add: Seeds whose masks are added.
+        subtract: Seeds whose masks are taken off.
+        threads: 1 to 64; the result does not depend on it.
+
+    Raises:
+        EnvironmentProblem: E-THREAD-START, the system starts no thread.
+    """
+
 def quantize(
     update: Buffer,
     out: Buffer,
@@ -60,11 +151,56 @@ def quantize(
     l2_squared_bound: float,
     rounding_seed: Seed,
     max_attempts: int = 64,
-) -> int: ...
-def add_skellam_noise(values: Buffer, variance: float, noise_seed: Seed) -> None: ...
-def reduce_to_ring(values: Buffer, out: Buffer, ring_bits: int) -> None: ...
-def check_coordinates(values: Buffer, ring_bits: int, session_id: bytes) -> list[int]: ...
-def pack(values: Buffer, ring_bits: int) -> bytes: ...
-def unpack(packed: Buffer, ring_bits: int, out: Buffer) -> None: ...
-def add_in_ring(accumulator: Buffer, values: Buffer, ring_bits: int) -> None: ...
-def backends() -> dict[str, str]: ...
+) -> int:
+    """Round scale * update to integers at random, inside the bound on the squared norm.
+
+    Args:
+        update: float32 [d], finite.
+        out: int64 [d], overwritten.
+        scale: Positive factor from update units to integers.
+        l2_squared_bound: Bound on the squared L2 norm of the integers.
+        rounding_seed: Fresh seed; never used for another update.
+        max_attempts: Draws before rounding toward zero.
+
+    Returns:
+        The attempts used; max_attempts + 1 after rounding toward zero. Privacy: depends on the
+        data; do not publish it.
+
+    Raises:
+        PrivacyError: E-UPDATE-NOT-FINITE, E-UPDATE-RANGE (2^52 and more after scaling) or
+            E-UPDATE-NORM (over the bound even when rounded toward zero).
+    """
+
+def add_skellam_noise(values: Buffer, variance: float, noise_seed: Seed) -> None:
+    """Add Skellam noise: Poisson(variance / 2) minus another, the same integers on any machine.
+
+    Args:
+        values: int64 [d], changed in place.
+        variance: 0 (adds nothing) to 2^37, rounded up to a multiple of 2^-15.
+        noise_seed: Fresh seed; never used for another vector.
+
+    Raises:
+        PrivacyError: E-NOISE-VARIANCE or E-NOISE-OVERFLOW.
+    """
+
+def reduce_to_ring(values: Buffer, out: Buffer, ring_bits: int) -> None:
+    """Write int64 [d] values modulo 2^ring_bits to uint32 [d]."""
+
+def check_coordinates(values: Buffer, ring_bits: int, session_id: bytes) -> list[int]:
+    """Return four public linear combinations of uint32 [d] values, modulo 2^ring_bits."""
+
+def pack(values: Buffer, ring_bits: int) -> bytes:
+    """Pack uint32 [d] values, each below 2^ring_bits, into ring_bits bits each, lowest bit first."""
+
+def unpack(packed: Buffer, ring_bits: int, out: Buffer) -> None:
+    """Unpack exactly d values into uint32 [d].
+
+    Raises:
+        WireError: E-PACKED-LENGTH or E-PACKED-PADDING.
+    """
+
+def add_in_ring(accumulator: Buffer, values: Buffer, ring_bits: int) -> None:
+    """Add uint32 [d] values to the uint32 [d] accumulator in place, modulo 2^ring_bits."""
+
+def backends() -> dict[str, str]:
+    """Return the code chosen for this machine, by primitive: {"chacha20": "avx2"}."""

@@ -1,0 +1,51 @@
+//! The cryptographic and numeric core of edgefl: masks, secret sharing, keys and integer noise.
+//!
+//! Plain functions over slices; the caller owns every buffer. Nothing here knows Python, a network
+//! or a clock, and nothing panics on input. Each module's head names its algorithm, the source of
+//! it and what it does not guarantee.
+//!
+//! ```
+//! use edgefl_core::{apply_masks, RingBits, Seed};
+//!
+//! let ring = RingBits::new(20)?;
+//! let seed = Seed::from_bytes(&[7; 32])?;
+//! let mut masked = vec![1, 2, 3];
+//! apply_masks(&mut masked, ring, &[&seed], &[], 1)?;
+//! assert_ne!(masked, [1, 2, 3]);
+//! apply_masks(&mut masked, ring, &[], &[&seed], 1)?;
+//! assert_eq!(masked, [1, 2, 3]);
+//! # Ok::<(), edgefl_core::CoreError>(())
+//! ```
+
+#![deny(unsafe_code)]
+
+mod aead;
+mod agreement;
+mod check;
+mod error;
+mod field;
+mod kdf;
+mod mask;
+mod noise;
+mod pack;
+mod prg;
+mod quantize;
+mod ring;
+mod secret;
+mod shamir;
+mod signature;
+
+pub use aead::{open_sealed, seal, seal_with_nonce, NONCE_BYTES, TAG_BYTES};
+pub use agreement::AgreementKey;
+pub use check::{check_coordinates, CHECK_COORDINATES};
+pub use error::{CoreError, ErrorKind, ErrorReport};
+pub use kdf::hkdf_sha256;
+pub use mask::{apply_masks, MAX_THREADS};
+pub use noise::{add_skellam_noise, PoissonTable, MAX_NOISE_VARIANCE};
+pub use pack::{pack, packed_bytes, unpack};
+pub use prg::{chacha20_backend, Keystream, RandomWords};
+pub use quantize::{quantize, QuantizeSettings, MAX_QUANTIZED};
+pub use ring::{add_in_ring, reduce_to_ring, RingBits};
+pub use secret::{Seed, SECRET_BYTES};
+pub use shamir::{combine_shares, split_secret, Share, MAX_POINT, SHARE_BYTES};
+pub use signature::{verify, SigningKey};

@@ -1,0 +1,89 @@
+//! Checked arguments: integers of any size, and one-dimensional buffers of a known type.
+
+use pyo3::buffer::{Element, PyBuffer, PyUntypedBuffer};
+use pyo3::exceptions::PyOverflowError;
+use pyo3::prelude::*;
+
+use crate::errors::buffer_error;
+
+/// A Python integer, held at the ends of the 64-bit range when it lies beyond.
+///
+/// Every range check downstream is narrower than 64 bits, so the core refuses those with its own
+/// message instead of an `OverflowError`.
+pub(crate) struct WideInt(pub(crate) i64);
+
+impl<'a, 'py> FromPyObject<'a, 'py> for WideInt {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        match object.extract::<i64>() {
+            Ok(value) => Ok(Self(value)),
+            Err(error) if error.is_instance_of::<PyOverflowError>(object.py()) => {
+                let is_negative = object.lt(0)?;
+                Ok(Self(if is_negative { i64::MIN } else { i64::MAX }))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Element types of our buffers, by the name that NumPy users know.
+pub(crate) trait NamedElement: Element {
+    /// The dtype's name.
+    const NAME: &'static str;
+}
+
+impl NamedElement for u8 {
+    const NAME: &'static str = "uint8";
+}
+impl NamedElement for u32 {
+    const NAME: &'static str = "uint32";
+}
+impl NamedElement for i64 {
+    const NAME: &'static str = "int64";
+}
+impl NamedElement for f32 {
+    const NAME: &'static str = "float32";
+}
+
+/// Borrows a contiguous, one-dimensional buffer for reading.
+pub(crate) fn readable<T: NamedElement>(
+    name: &str,
+    object: &Bound<'_, PyAny>,
+) -> PyResult<PyBuffer<T>> {
+    let buffer = PyUntypedBuffer::get(object)?;
+    if buffer.dimensions() != 1 || !buffer.is_c_contiguous() {
+        return Err(buffer_error(
+            "E-BUFFER-SHAPE",
+            format!("{name} to be one-dimensional and contiguous"),
+            format!("shape {:?}, strides {:?}", buffer.shape(), buffer.strides()),
+            "pass numpy.ascontiguousarray(values).ravel()",
+        ));
+    }
+    let format = buffer.format().to_string_lossy().into_owned();
+    buffer.into_typed().map_err(|_| {
+        buffer_error(
+            "E-BUFFER-FORMAT",
+            format!("{name} of dtype {}, native byte order", T::NAME),
+            format!("buffer format {format:?}"),
+            "convert it explicitly; nothing is cast here",
+        )
+    })
+}
+
+/// Borrows a contiguous, one-dimensional buffer for reading and writing.
+pub(crate) fn writable<T: NamedElement>(
+    name: &str,
+    object: &Bound<'_, PyAny>,
+) -> PyResult<PyBuffer<T>> {
+    let buffer = readable(name, object)?;
+    if buffer.readonly() {
+        return Err(buffer_error(
+            "E-BUFFER-READONLY",
+            format!("{name} to be writable"),
+            "a read-only buffer".to_owned(),
+            "pass a copy",
+        ));
+    }
+    Ok(buffer)
+}

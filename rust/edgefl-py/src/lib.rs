@@ -1,0 +1,48 @@
+//! The Python module `edgefl._native`: check, copy buffers, release the GIL, call the core.
+//!
+//! No algorithm lives here. Each function copies what it needs out of Python, works on its own
+//! copy without the GIL, and copies the result back, so that no other thread can see or disturb
+//! a half-done buffer and no unsafe code is needed. Signatures: `edgefl/_native.pyi`.
+
+mod arguments;
+mod errors;
+mod keys;
+mod sharing;
+mod vectors;
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+/// Names the code chosen for this machine, by primitive.
+#[pyfunction]
+fn backends(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let names = PyDict::new(py);
+    names.set_item("chacha20", edgefl_core::chacha20_backend())?;
+    Ok(names)
+}
+
+/// Rust core of edgefl: masks, sharing, keys, integer noise.
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("SHARE_BYTES", edgefl_core::SHARE_BYTES)?;
+    module.add("SECRET_BYTES", edgefl_core::SECRET_BYTES)?;
+    module.add("CHECK_COORDINATES", edgefl_core::CHECK_COORDINATES)?;
+    module.add_class::<keys::Seed>()?;
+    module.add_class::<keys::AgreementKey>()?;
+    module.add_class::<keys::SigningKey>()?;
+    module.add_function(wrap_pyfunction!(keys::verify, module)?)?;
+    module.add_function(wrap_pyfunction!(keys::seal, module)?)?;
+    module.add_function(wrap_pyfunction!(keys::open_sealed, module)?)?;
+    module.add_function(wrap_pyfunction!(sharing::split_secret, module)?)?;
+    module.add_function(wrap_pyfunction!(sharing::combine_shares, module)?)?;
+    module.add_function(wrap_pyfunction!(vectors::apply_masks, module)?)?;
+    module.add_function(wrap_pyfunction!(vectors::quantize, module)?)?;
+    module.add_function(wrap_pyfunction!(vectors::add_skellam_noise, module)?)?;
+    module.add_function(wrap_pyfunction!(vectors::reduce_to_ring, module)?)?;
+    module.add_function(wrap_pyfunction!(vectors::check_coordinates, module)?)?;
+    module.add_function(wrap_pyfunction!(vectors::pack, module)?)?;
+    module.add_function(wrap_pyfunction!(vectors::unpack, module)?)?;
+    module.add_function(wrap_pyfunction!(vectors::add_in_ring, module)?)?;
+    module.add_function(wrap_pyfunction!(backends, module)?)?;
+    Ok(())
+}

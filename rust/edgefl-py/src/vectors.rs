@@ -1,0 +1,177 @@
+//! Functions over whole vectors. All work on copies, without the GIL.
+
+use edgefl_core as core;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::arguments::{readable, writable, WideInt};
+use crate::errors::to_python;
+use crate::keys::Seed;
+
+fn ring_of(ring_bits: &WideInt) -> PyResult<core::RingBits> {
+    core::RingBits::new(ring_bits.0).map_err(to_python)
+}
+
+/// Adds the masks of `add` to the accumulator and takes off those of `subtract`, modulo 2^b.
+#[pyfunction]
+#[pyo3(signature = (accumulator, ring_bits, add, subtract, threads=WideInt(1)), text_signature = "(accumulator, ring_bits, add, subtract, threads=1)")]
+#[allow(clippy::needless_pass_by_value)] // PyO3 hands arguments over by value
+pub(crate) fn apply_masks(
+    py: Python<'_>,
+    accumulator: &Bound<'_, PyAny>,
+    ring_bits: WideInt,
+    add: Vec<Py<Seed>>,
+    subtract: Vec<Py<Seed>>,
+    threads: WideInt,
+) -> PyResult<()> {
+    let ring = ring_of(&ring_bits)?;
+    let threads = usize::try_from(threads.0)
+        .map_err(|_| to_python(core::CoreError::Threads { found: threads.0 }))?;
+    let buffer = writable::<u32>("accumulator", accumulator)?;
+    let mut values = buffer.to_vec(py)?;
+    let add: Vec<&core::Seed> = add.iter().map(|seed| &seed.get().0).collect();
+    let subtract: Vec<&core::Seed> = subtract.iter().map(|seed| &seed.get().0).collect();
+    py.detach(|| core::apply_masks(&mut values, ring, &add, &subtract, threads))
+        .map_err(to_python)?;
+    buffer.copy_from_slice(py, &values)
+}
+
+/// Rounds scale * update to integers at random inside the norm bound; returns the attempts used.
+#[pyfunction]
+#[pyo3(signature = (update, out, scale, l2_squared_bound, rounding_seed, max_attempts=WideInt(64)), text_signature = "(update, out, scale, l2_squared_bound, rounding_seed, max_attempts=64)")]
+#[allow(clippy::needless_pass_by_value)] // PyO3 hands arguments over by value
+pub(crate) fn quantize(
+    py: Python<'_>,
+    update: &Bound<'_, PyAny>,
+    out: &Bound<'_, PyAny>,
+    scale: f64,
+    l2_squared_bound: f64,
+    rounding_seed: &Seed,
+    max_attempts: WideInt,
+) -> PyResult<u64> {
+    let max_attempts = u32::try_from(max_attempts.0).map_err(|_| {
+        to_python(core::CoreError::Attempts {
+            found: max_attempts.0,
+        })
+    })?;
+    let settings = core::QuantizeSettings {
+        scale,
+        l2_squared_bound,
+        max_attempts,
+    };
+    let update = readable::<f32>("update", update)?.to_vec(py)?;
+    let buffer = writable::<i64>("out", out)?;
+    let mut rounded = vec![0; buffer.item_count()];
+    let attempts = py
+        .detach(|| core::quantize(&update, &mut rounded, settings, &rounding_seed.0))
+        .map_err(to_python)?;
+    buffer.copy_from_slice(py, &rounded)?;
+    Ok(attempts)
+}
+
+/// Adds Skellam noise of this variance to each value.
+#[pyfunction]
+pub(crate) fn add_skellam_noise(
+    py: Python<'_>,
+    values: &Bound<'_, PyAny>,
+    variance: f64,
+    noise_seed: &Seed,
+) -> PyResult<()> {
+    let buffer = writable::<i64>("values", values)?;
+    let mut noised = buffer.to_vec(py)?;
+    py.detach(|| core::add_skellam_noise(&mut noised, variance, &noise_seed.0))
+        .map_err(to_python)?;
+    buffer.copy_from_slice(py, &noised)
+}
+
+/// Writes each value modulo 2^b.
+#[pyfunction]
+#[allow(clippy::needless_pass_by_value)] // PyO3 hands arguments over by value
+pub(crate) fn reduce_to_ring(
+    py: Python<'_>,
+    values: &Bound<'_, PyAny>,
+    out: &Bound<'_, PyAny>,
+    ring_bits: WideInt,
+) -> PyResult<()> {
+    let ring = ring_of(&ring_bits)?;
+    let values = readable::<i64>("values", values)?.to_vec(py)?;
+    let buffer = writable::<u32>("out", out)?;
+    let mut reduced = vec![0; buffer.item_count()];
+    py.detach(|| core::reduce_to_ring(&values, &mut reduced, ring))
+        .map_err(to_python)?;
+    buffer.copy_from_slice(py, &reduced)
+}
+
+/// Returns the four check coordinates of a ring vector.
+#[pyfunction]
+#[allow(clippy::needless_pass_by_value)] // PyO3 hands arguments over by value
+pub(crate) fn check_coordinates(
+    py: Python<'_>,
+    values: &Bound<'_, PyAny>,
+    ring_bits: WideInt,
+    session_id: &[u8],
+) -> PyResult<Vec<u32>> {
+    let ring = ring_of(&ring_bits)?;
+    let session_id: [u8; 32] = session_id.try_into().map_err(|_| {
+        to_python(core::CoreError::Length {
+            what: "a session id",
+            expected: 32,
+            found: session_id.len(),
+        })
+    })?;
+    let values = readable::<u32>("values", values)?.to_vec(py)?;
+    let sums = py
+        .detach(|| core::check_coordinates(&values, ring, &session_id))
+        .map_err(to_python)?;
+    Ok(sums.to_vec())
+}
+
+/// Packs ring values into b bits each, lowest bit first.
+#[pyfunction]
+#[allow(clippy::needless_pass_by_value)] // PyO3 hands arguments over by value
+pub(crate) fn pack<'py>(
+    py: Python<'py>,
+    values: &Bound<'py, PyAny>,
+    ring_bits: WideInt,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let ring = ring_of(&ring_bits)?;
+    let values = readable::<u32>("values", values)?.to_vec(py)?;
+    let packed = py.detach(|| core::pack(&values, ring)).map_err(to_python)?;
+    Ok(PyBytes::new(py, &packed))
+}
+
+/// Unpacks exactly as many values as `out` holds.
+#[pyfunction]
+#[allow(clippy::needless_pass_by_value)] // PyO3 hands arguments over by value
+pub(crate) fn unpack(
+    py: Python<'_>,
+    packed: &Bound<'_, PyAny>,
+    ring_bits: WideInt,
+    out: &Bound<'_, PyAny>,
+) -> PyResult<()> {
+    let ring = ring_of(&ring_bits)?;
+    let packed = readable::<u8>("packed", packed)?.to_vec(py)?;
+    let buffer = writable::<u32>("out", out)?;
+    let mut values = vec![0; buffer.item_count()];
+    py.detach(|| core::unpack(&packed, ring, &mut values))
+        .map_err(to_python)?;
+    buffer.copy_from_slice(py, &values)
+}
+
+/// Adds `values` to the accumulator modulo 2^b.
+#[pyfunction]
+#[allow(clippy::needless_pass_by_value)] // PyO3 hands arguments over by value
+pub(crate) fn add_in_ring(
+    py: Python<'_>,
+    accumulator: &Bound<'_, PyAny>,
+    values: &Bound<'_, PyAny>,
+    ring_bits: WideInt,
+) -> PyResult<()> {
+    let ring = ring_of(&ring_bits)?;
+    let buffer = writable::<u32>("accumulator", accumulator)?;
+    let mut sums = buffer.to_vec(py)?;
+    let values = readable::<u32>("values", values)?.to_vec(py)?;
+    py.detach(|| core::add_in_ring(&mut sums, &values, ring))
+        .map_err(to_python)?;
+    buffer.copy_from_slice(py, &sums)
+}
