@@ -1,4 +1,4 @@
-"""The privacy ledger on disk: an append-only file of JSON lines, durable before anything is unmasked."""
+"""The privacy ledger on disk: append-only JSON lines, durable before anything is unmasked."""
 
 import fcntl
 import logging
@@ -84,8 +84,8 @@ class LedgerFile:
             witness: Length and head that this ledger had at an earlier time, kept elsewhere.
 
         Raises:
-            StorageError: E-LEDGER-MISSING, E-LEDGER-LOCKED, E-LEDGER-DAMAGED, E-LEDGER-ROLLED-BACK or
-                E-LEDGER-WRITE.
+            StorageError: E-LEDGER-MISSING, E-LEDGER-LOCKED, E-LEDGER-DAMAGED,
+                E-LEDGER-ROLLED-BACK or E-LEDGER-WRITE.
         """
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_APPEND)

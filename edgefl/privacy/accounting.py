@@ -1,7 +1,7 @@
-"""Renyi differential privacy: mechanisms, composition and conversion, in plain `math` so that a board can run it.
+"""Renyi differential privacy: mechanisms, composition, conversion; plain `math`, for boards too.
 
-An RDP curve is a tuple of divergences, one per order, in nats. Curves of the same orders add up under
-composition. Every function here is an upper bound; none is an estimate.
+An RDP curve is a tuple of divergences, one per order, in nats. Curves of the same orders add up
+under composition. Every function here is an upper bound; none is an estimate.
 """
 
 import math
@@ -15,7 +15,7 @@ RDP_ORDERS: tuple[float, ...] = (
     *(float(order) for order in range(2, 33)),
     *(40.0, 48.0, 64.0, 96.0, 128.0, 192.0, 256.0, 512.0, 1024.0),
 )
-"""Orders of the ledger and of every plan. The fine grid near 1 serves a noise multiplier far below 1."""
+"""Orders of the ledger and of every plan; the fine grid near 1 serves noise far below the norm."""
 
 RdpCurve = tuple[float, ...]
 
@@ -43,11 +43,11 @@ def gaussian_rdp(noise_multiplier: float, orders: Sequence[float] = RDP_ORDERS) 
     """Return the RDP of one Gaussian release.
 
     Args:
-        noise_multiplier: Noise std on the sum divided by the L2 sensitivity, at least 0; 0 gives infinity.
+        noise_multiplier: Noise std on the sum divided by the L2 sensitivity, at least 0.
         orders: Renyi orders above 1.
 
     Returns:
-        One divergence per order.
+        One divergence per order; infinity without noise.
 
     Raises:
         PrivacyError: E-NOISE-MULTIPLIER or E-RDP-ORDER.
@@ -70,9 +70,9 @@ def skellam_rdp(
 ) -> RdpCurve:
     """Return the RDP of one release of an integer vector with Skellam noise.
 
-    Whole orders use the published bound. Other orders use the bound of `skellam_rdp_any_order`, whose
-    proof is in docs/privacy.md; without it a release with little noise could only be charged at order 2,
-    nearly twice its worth.
+    Whole orders use the published bound. Other orders use that of `skellam_rdp_any_order`, whose
+    proof is in docs/privacy.md; without it a release with little noise could only be charged at
+    order 2, nearly twice its worth.
 
     Args:
         variance: Variance of the noise in each coordinate of the sum, integer units squared.
@@ -121,8 +121,8 @@ def skellam_rdp_any_order(
     Returns:
         The divergence in nats.
 
-    Source: docs/privacy.md, "Skellam noise at orders that are not whole"; the ratio of Bessel functions
-    is bounded as in Amos 1974 (Mathematics of Computation 28, 239-251).
+    Source: docs/privacy.md, "Skellam noise at orders that are not whole"; the ratio of Bessel
+    functions is bounded as in Amos 1974 (Mathematics of Computation 28, 239-251).
     """
     curvature = 2 * math.log((0.5 + math.hypot(variance, 1.5)) / variance)
     changed_coordinates = min(float(dimension), l1, l2_squared)
@@ -232,9 +232,9 @@ def poisson_amplified_rdp(
 ) -> RdpCurve:
     """Bound the RDP of any mechanism whose cohort was drawn by independent coins.
 
-    A whole order needs the mechanism's curve at every whole order from 2 up to it; other orders take the
-    amplified value of the next whole order. Where that does not help, the unamplified value stays, which
-    is always a bound.
+    A whole order needs the mechanism's curve at every whole order from 2 up to it; other orders
+    take the amplified value of the next whole order. Where that does not help, the unamplified
+    value stays, which is always a bound.
 
     Args:
         sampling_rate: Probability q that a device takes part, 0 to 1.

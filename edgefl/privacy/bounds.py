@@ -1,9 +1,12 @@
-"""Bounds of one device's integer vector, its noise share, and the chance that a sum leaves the ring."""
+"""Bounds of a device's integer vector, of its noise share, and of the sum in the ring."""
 
 import math
 
 MAX_WRAP_PROBABILITY = 1e-4
 """Largest accepted chance, per round, that any coordinate of the sum leaves the ring."""
+
+MAX_SHARE_VARIANCE = 2.0**37
+"""Largest variance that the noise sampler draws (`edgefl._native.add_skellam_noise`)."""
 
 ROUNDING_FAILURE = math.exp(-0.5)
 """Beta: largest chance that one stochastic rounding exceeds the L2 bound and is drawn again."""
@@ -21,7 +24,7 @@ def rounded_l2_squared(scale: float, clip_norm: float, dimension: int, beta: flo
         scale: Integer units per update unit, above 0.
         clip_norm: L2 bound of the update.
         dimension: Number of coordinates.
-        beta: Chance of a repeated draw that the bound is built for; 0 asks for the unconditional bound.
+        beta: Chance of a repeated draw that the bound is built for; 0: rounding is never repeated.
 
     Returns:
         The squared norm in integer units.
@@ -38,7 +41,7 @@ def rounded_l2_squared(scale: float, clip_norm: float, dimension: int, beta: flo
 
 
 def rounded_l1(l2_squared: float, dimension: int) -> float:
-    """Bound the L1 norm of an integer vector from its L2 bound: each nonzero entry is at least 1."""
+    """Bound the L1 norm of an integer vector by its L2 bound; a nonzero entry is at least 1."""
     l2 = math.sqrt(l2_squared)
     return l2 * min(math.sqrt(dimension), l2)
 
@@ -94,7 +97,7 @@ def wrap_probability(
     return min(1.0, dimension * skellam_tail(headroom, total_variance))
 
 
-def largest_scale(  # noqa: PLR0913 - seven independent quantities of one inequality
+def largest_scale(
     *,
     ring_bits: int,
     n_cohort: int,
@@ -106,13 +109,15 @@ def largest_scale(  # noqa: PLR0913 - seven independent quantities of one inequa
 ) -> float:
     """Return the largest scale whose wrap probability is accepted; 0 where there is none.
 
-    The search runs over the integer norm (scale times clip norm), in which the wrap probability rises.
+    The search runs over the integer norm (scale times clip norm), in which wrapping gets likelier.
     """
 
     def fits(norm: float) -> bool:
         scale = norm / clip_norm
         l2_squared = rounded_l2_squared(scale, clip_norm, dimension, beta)
         share = noise_share_variance(noise_multiplier, scale, clip_norm, n_min)
+        if share > MAX_SHARE_VARIANCE:
+            return False
         bound = coordinate_bound(scale, clip_norm, l2_squared)
         chance = wrap_probability(ring_bits, n_cohort, bound, n_cohort * share, dimension)
         return chance <= MAX_WRAP_PROBABILITY

@@ -37,11 +37,12 @@ def clip_update(update: NDArray[np.float32], clip_norm: float) -> tuple[NDArray[
 
     Raises:
         ConfigError: E-CLIP-NORM.
-        PrivacyError: E-UPDATE-SHAPE for another type or shape, E-UPDATE-NOT-FINITE with the first index.
+        PrivacyError: E-UPDATE-SHAPE for another type or shape; E-UPDATE-NOT-FINITE with the first
+            index.
 
     Privacy:
-        The norm is taken in float64 over the whole vector, and results are rounded toward zero, so the
-        returned float32 values themselves obey the bound.
+        The norm is taken in float64 over the whole vector, and results are rounded toward zero, so
+        the returned float32 values themselves obey the bound.
     """
     check_clip_norm(clip_norm)
     if not isinstance(update, np.ndarray) or update.dtype != np.float32 or update.ndim != 1:

@@ -7,6 +7,7 @@ One ledger serves one fleet, over all its tasks. Each entry is charged as if eve
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -18,7 +19,8 @@ GENESIS_HASH = hashlib.sha256(b"edgefl/1 privacy ledger").hexdigest()
 """Previous hash of the first entry."""
 
 _INFINITY = "inf"
-_HASH_CHARACTERS = 64
+_UNREADABLE = (ValueError, TypeError, KeyError, ArithmeticError, RecursionError)
+_SESSION = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +60,9 @@ class Release:
         counts = (self.round_number, self.attempt, self.n_survivors, self.colluders)
         if any(type(count) is not int or count < 0 for count in counts):
             raise LocalProtocolError("E-LEDGER-ENTRY", "counts of at least 0", repr(counts))
+        names = (self.task, self.mechanism, self.session_id)
+        if any(type(name) is not str for name in names) or not _SESSION.fullmatch(self.session_id):
+            raise LocalProtocolError("E-LEDGER-ENTRY", "names, and a session id in hex", "others")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,9 +127,9 @@ class LedgerEntry:
                 ),
             )
             canonical = entry.to_line()
-        except (ValueError, TypeError, KeyError, ArithmeticError, LocalProtocolError) as error:
+        except (*_UNREADABLE, LocalProtocolError) as error:
             raise _damaged("a ledger entry of this version", "another line") from error
-        if canonical != line:
+        if canonical != line or type(entry.sequence) is not int:
             raise _damaged("an entry in canonical form", "another spelling")
         return entry
 
@@ -180,7 +185,8 @@ class Ledger:
 
         Privacy:
             A filter with a fixed budget is valid when each charge depends on earlier releases
-            (Feldman, Zrnic 2021, arXiv:2008.11193). The running epsilon is "spent so far", no claim of its own.
+            (Feldman, Zrnic 2021, arXiv:2008.11193). The running epsilon is "spent so far" and no
+            claim of its own.
         """
         would_be = epsilon_from_rdp(RDP_ORDERS, compose([self._total, next_rdp]), delta)
         # Written so that NaN is refused.
@@ -194,7 +200,7 @@ class Ledger:
         return would_be
 
     def propose(self, release: Release) -> LedgerEntry:
-        """Return the entry that would follow, without adding it, so that it can be made durable first.
+        """Return the entry that would follow without adding it, to be made durable first.
 
         Raises:
             LocalProtocolError: E-LEDGER-DUPLICATE, the session is in the ledger already.
@@ -246,8 +252,8 @@ def make_release(
 ) -> Release:
     """Return the charge of one round.
 
-    The charge uses the noise of `n_survivors - colluders` devices, but never more noise than the plan
-    promises: extra noise of extra survivors is not claimed.
+    The charge uses the noise of `n_survivors - colluders` devices, but never more noise than the
+    plan promises: extra noise of extra survivors is not claimed.
 
     Args:
         plan: The task's plan.

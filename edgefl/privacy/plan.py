@@ -1,11 +1,10 @@
-"""The privacy plan of one task: what every device clips to, rounds to and adds, and what is claimed for it.
+"""The privacy plan of a task: what each device clips to, rounds to and adds, and what is claimed.
 
-A plan holds only what must be agreed; everything derived is recomputed by each side. Relation: the sum
-with and without the contribution of one device. That a device takes part is not hidden.
+A plan holds only what must be agreed; everything derived is recomputed by each side. Relation: the
+sum with and without the contribution of one device. That a device takes part is not hidden.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -19,18 +18,16 @@ from edgefl.privacy.accounting import (
     repeat,
     skellam_rdp,
 )
+from edgefl.privacy.plan_wire import WIRE_FIELDS, read_fields
+from edgefl.privacy.ring_choice import build_in_ring, choose_ring
 
 EPSILON_TOLERANCE = 1e-6
-"""Relative difference accepted between the epsilon a plan declares and the one a device computes."""
+"""Relative difference accepted between the declared epsilon and the one a device computes."""
 
 # A ring that is chosen, not given, keeps the rounding this far below the noise (below the cohort's
-# summed norm when there is no noise), and epsilon this close to that of Gaussian noise without rounding.
+# summed norm where there is no noise), and epsilon this close to that of unrounded Gaussian noise.
 _ROUNDING_SHARE = 0.01
 _EPSILON_INFLATION = 1.05
-_RING_CHOICES = range(plan_checks.MIN_RING_BITS, plan_checks.MAX_RING_BITS + 1)
-_NO_RING_ADVICE = (
-    f"no ring up to {plan_checks.MAX_RING_BITS} bits suffices: use a smaller cohort or other noise"
-)
 
 
 class PrivacyUnit(Enum):
@@ -60,11 +57,11 @@ class PrivacyPlan:
         relation: Neighbouring relation of the claim.
         mechanism: Noise distribution.
         clip_norm: L2 bound of one device's update, update units.
-        noise_multiplier: Noise std on the sum divided by `clip_norm`; 0 is the exact mode without any
-            differential privacy.
+        noise_multiplier: Noise std on the sum divided by `clip_norm`; 0 is the exact mode, without
+            any differential privacy.
         n_cohort: Most devices in one sum.
         survivor_floor: Least survivors for which a round is released.
-        colluders: Devices whose noise share is not counted, as they may share it with the aggregator.
+        colluders: Devices whose noise share is not counted, as they may tell it to the aggregator.
         ring_bits: Sums are taken modulo 2 to this power, 8 to 32.
         scale: Integer units per update unit.
         beta: Chance of a repeated rounding that the norm bound is built for, 0 to below 1.
@@ -94,19 +91,17 @@ class PrivacyPlan:
 
     def __post_init__(self) -> None:
         """Refuse numbers with which the claim or the sum would not hold."""
-        plan_checks.check_counts(
+        plan_checks.check_choices(
+            clip_norm=self.clip_norm,
+            noise_multiplier=self.noise_multiplier,
             n_cohort=self.n_cohort,
             survivor_floor=self.survivor_floor,
             colluders=self.colluders,
             dimension=self.dimension,
-            rounds=self.rounds,
-        )
-        plan_checks.check_real_numbers(
-            clip_norm=self.clip_norm,
-            noise_multiplier=self.noise_multiplier,
             beta=self.beta,
             delta=self.delta,
             epsilon_budget=self.epsilon_budget,
+            rounds=self.rounds,
         )
         plan_checks.check_ring(ring_bits=self.ring_bits, scale=self.scale, clip_norm=self.clip_norm)
         plan_checks.check_noise_share(self.noise_multiplier, self.noise_share_variance)
@@ -200,7 +195,7 @@ class PrivacyPlan:
     def to_wire(self) -> dict[int, int | float | str]:
         """Return the plan as integer keys with plain values, in key order."""
         wire: dict[int, int | float | str] = {}
-        for key, (name, kind) in _WIRE_FIELDS.items():
+        for key, (name, kind) in WIRE_FIELDS.items():
             value = getattr(self, name)
             wire[key] = value.value if isinstance(value, Enum) else kind(value)
         return wire
@@ -218,44 +213,18 @@ class PrivacyPlan:
         Raises:
             WireError: E-PRIVACY-PLAN.
         """
-        keys = f"a map with exactly the keys 1 to {len(_WIRE_FIELDS)}"
-        if not isinstance(wire, dict) or set(wire) != set(_WIRE_FIELDS):
-            raise WireError("E-PRIVACY-PLAN", keys, "something else")
-        for key, (name, kind) in _WIRE_FIELDS.items():
-            # `type is`: a bool must not pass for an int, nor the key True for the key 1.
-            if type(wire[key]) is not kind:
-                found = type(wire[key]).__name__
-                raise WireError("E-PRIVACY-PLAN", f"{name} as {kind.__name__}", found)
-        values = {name: wire[key] for key, (name, _) in _WIRE_FIELDS.items()}
+        names, numbers = read_fields(wire)
         try:
-            values["unit"] = PrivacyUnit(values["unit"])
-            values["relation"] = NeighbouringRelation(values["relation"])
-            values["mechanism"] = Mechanism(values["mechanism"])
-            return cls(**values)
+            return cls(
+                unit=PrivacyUnit(names["unit"]),
+                relation=NeighbouringRelation(names["relation"]),
+                mechanism=Mechanism(names["mechanism"]),
+                **numbers,
+            )
         except EdgeflError as error:
             raise WireError("E-PRIVACY-PLAN", error.expected, error.found) from error
         except (ValueError, ArithmeticError) as error:
             raise WireError("E-PRIVACY-PLAN", "known names and usable numbers", "others") from error
-
-
-_WIRE_FIELDS: dict[int, tuple[str, type[int] | type[float] | type[str]]] = {
-    1: ("unit", str),
-    2: ("relation", str),
-    3: ("mechanism", str),
-    4: ("clip_norm", float),
-    5: ("noise_multiplier", float),
-    6: ("n_cohort", int),
-    7: ("survivor_floor", int),
-    8: ("colluders", int),
-    9: ("ring_bits", int),
-    10: ("scale", float),
-    11: ("beta", float),
-    12: ("dimension", int),
-    13: ("delta", float),
-    14: ("epsilon_budget", float),
-    15: ("rounds", int),
-    16: ("epsilon_declared", float),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,7 +248,7 @@ class PrivacyPolicy:
     dimension: int | None = None
 
 
-def make_privacy_plan(  # noqa: PLR0913 - each is a separate promise of the task
+def make_privacy_plan(
     *,
     clip_norm: float,
     noise_multiplier: float,
@@ -315,20 +284,17 @@ def make_privacy_plan(  # noqa: PLR0913 - each is a separate promise of the task
         ConfigError: Any number out of range; E-RING-TOO-SMALL and E-NOISE-SHARE-TOO-SMALL name the
             smallest admissible ring.
     """
-
-    plan_checks.check_counts(
+    plan_checks.check_choices(
+        clip_norm=clip_norm,
+        noise_multiplier=noise_multiplier,
         n_cohort=n_cohort,
         survivor_floor=survivor_floor,
         colluders=colluders,
         dimension=dimension,
-        rounds=rounds,
-    )
-    plan_checks.check_real_numbers(
-        clip_norm=clip_norm,
-        noise_multiplier=noise_multiplier,
         beta=beta,
         delta=delta,
         epsilon_budget=epsilon_budget,
+        rounds=rounds,
     )
 
     def build(bits: int) -> PrivacyPlan:
@@ -358,14 +324,18 @@ def make_privacy_plan(  # noqa: PLR0913 - each is a separate promise of the task
         )
         return replace(plan, epsilon_declared=plan.epsilon_after(rounds))
 
-    return _choose_ring(build) if ring_bits is None else _build_in_ring(build, ring_bits)
+    return (
+        choose_ring(build, _rounding_is_negligible)
+        if ring_bits is None
+        else build_in_ring(build, ring_bits)
+    )
 
 
 def check_privacy_plan(plan: PrivacyPlan, policy: PrivacyPolicy) -> None:
     """Recompute what a plan claims and compare it with a device's own floors.
 
     Args:
-        plan: The aggregator's plan. Its constructor has checked that noise, ring and scale fit together.
+        plan: The aggregator's plan; its constructor has checked that noise, ring and scale fit.
         policy: This device's limits.
 
     Raises:
@@ -412,50 +382,6 @@ def check_privacy_plan(plan: PrivacyPlan, policy: PrivacyPolicy) -> None:
     for name, limit, found, is_kept in limits:
         if not is_kept:
             raise RemoteProtocolError("E-PLAN-POLICY", f"{name} {limit:g}", f"{found:g}")
-
-
-def _build_in_ring(build: Callable[[int], PrivacyPlan], ring_bits: int) -> PrivacyPlan:
-    """Build in the given ring, or say which ring would do."""
-    try:
-        return build(ring_bits)
-    except ConfigError as error:
-        if error.code == "E-RING-BITS":
-            raise
-        raise ConfigError(
-            error.code, error.expected, error.found, _ring_advice(build, ring_bits)
-        ) from error
-
-
-def _ring_advice(build: Callable[[int], PrivacyPlan], ring_bits: int) -> str:
-    for bits in _RING_CHOICES:
-        if bits > ring_bits and _try_build(build, bits) is not None:
-            return f"the smallest admissible ring_bits is {bits}"
-    return _NO_RING_ADVICE
-
-
-def _choose_ring(build: Callable[[int], PrivacyPlan]) -> PrivacyPlan:
-    """Return the plan with the smallest ring in which rounding does not matter."""
-    admissible = None
-    for bits in _RING_CHOICES:
-        plan = _try_build(build, bits)
-        if plan is not None and _rounding_is_negligible(plan):
-            return plan
-        admissible = plan or admissible
-    if admissible is None:
-        raise ConfigError(
-            "E-RING-TOO-SMALL",
-            f"a plan that fits a ring of at most {plan_checks.MAX_RING_BITS} bits",
-            "none",
-            _NO_RING_ADVICE,
-        )
-    return admissible
-
-
-def _try_build(build: Callable[[int], PrivacyPlan], bits: int) -> PrivacyPlan | None:
-    try:
-        return build(bits)
-    except ConfigError:
-        return None
 
 
 def _rounding_is_negligible(plan: PrivacyPlan) -> bool:

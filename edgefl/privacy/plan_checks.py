@@ -14,6 +14,40 @@ _MAX_DIMENSION = 2**32
 _MAX_ROUNDS = 10**6
 
 
+def check_choices(
+    *,
+    clip_norm: float,
+    noise_multiplier: float,
+    n_cohort: int,
+    survivor_floor: int,
+    colluders: int,
+    dimension: int,
+    beta: float,
+    delta: float,
+    epsilon_budget: float,
+    rounds: int,
+) -> None:
+    """Check all that is chosen rather than computed.
+
+    Raises:
+        ConfigError: See `check_counts` and `check_real_numbers`.
+    """
+    check_counts(
+        n_cohort=n_cohort,
+        survivor_floor=survivor_floor,
+        colluders=colluders,
+        dimension=dimension,
+        rounds=rounds,
+    )
+    check_real_numbers(
+        clip_norm=clip_norm,
+        noise_multiplier=noise_multiplier,
+        beta=beta,
+        delta=delta,
+        epsilon_budget=epsilon_budget,
+    )
+
+
 def check_counts(
     *, n_cohort: int, survivor_floor: int, colluders: int, dimension: int, rounds: int
 ) -> None:
@@ -85,11 +119,18 @@ def check_ring(*, ring_bits: int, scale: float, clip_norm: float) -> None:
 
 
 def check_noise_share(noise_multiplier: float, share_variance: float) -> None:
-    """Refuse a noise share that is too small to be drawn from the integers.
+    """Refuse a noise share that is too coarse in integers, or beyond the sampler.
 
     Raises:
-        ConfigError: E-NOISE-SHARE-TOO-SMALL.
+        ConfigError: E-NOISE-SHARE-TOO-SMALL or E-NOISE-SHARE-TOO-LARGE.
     """
+    if share_variance > bounds.MAX_SHARE_VARIANCE:
+        raise ConfigError(
+            "E-NOISE-SHARE-TOO-LARGE",
+            f"a noise share with a variance up to {bounds.MAX_SHARE_VARIANCE:g}",
+            f"{share_variance:.3g}",
+            "use a smaller ring",
+        )
     if noise_multiplier > 0 and share_variance < 1:
         raise ConfigError(
             "E-NOISE-SHARE-TOO-SMALL",
@@ -117,8 +158,9 @@ def check_wrap(wrap_probability: float) -> None:
 
 def is_real(value: object) -> bool:
     """Say whether a value is an int or float other than NaN and bool."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and value == value  # noqa: PLR0124 - NaN is the number that differs from itself
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return not math.isnan(value)
 
 
 def _check_whole(code: str, name: str, value: int, least: int, most: int) -> None:
