@@ -5,6 +5,8 @@ Found by reading and by test in amqtt 0.12.1, and handled here:
   nothing; here the first connection is ended and awaited before the second is served;
 - each new connection is sent, at QoS 0, every retained message that matches anybody's
   subscription, while the table it walks may change; here only SUBSCRIBE replays retained messages;
+- messages that were acknowledged, but not yet passed on when their sender disconnects, stay behind
+  in its session; here they are passed on first;
 - keepalive is counted but never acted on; here silence of 1.5 times the keepalive ends the link;
 - messages kept for a client that is away have no bound and arrive marked as retained; here the
   oldest go beyond a bound, and they arrive as what they are;
@@ -24,9 +26,9 @@ from amqtt.adapters import ReaderAdapter, StreamWriterAdapter, WriterAdapter
 from amqtt.broker import Broker, Server
 from amqtt.contexts import BrokerConfig
 from amqtt.errors import MQTTError, NoDataError
-from amqtt.mqtt.protocol.broker_handler import BrokerProtocolHandler
+from amqtt.mqtt.protocol.broker_handler import BrokerProtocolHandler, Subscription
 from amqtt.plugins.base import BaseAuthPlugin
-from amqtt.session import Session
+from amqtt.session import ApplicationMessage, Session
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -116,11 +118,58 @@ class EdgeBroker(Broker):
             await asyncio.sleep(_TAKE_OVER_POLL_S)
             waited_s += _TAKE_OVER_POLL_S
 
+    async def _client_message_loop(
+        self, client_session: Session, handler: BrokerProtocolHandler
+    ) -> None:
+        """Serve a client until it is gone, and pass on all that was taken from it."""
+        gone = asyncio.ensure_future(handler.wait_disconnect())
+        subscribe = asyncio.ensure_future(handler.get_next_pending_subscription())
+        unsubscribe = asyncio.ensure_future(handler.get_next_pending_unsubscription())
+        deliver = asyncio.ensure_future(handler.mqtt_deliver_next_message())
+        try:
+            while not gone.done():
+                await asyncio.wait(
+                    [gone, subscribe, unsubscribe, deliver], return_when=asyncio.FIRST_COMPLETED
+                )
+                if subscribe.done():
+                    await self._handle_subscription(client_session, handler, subscribe)
+                    subscribe = asyncio.ensure_future(handler.get_next_pending_subscription())
+                if unsubscribe.done():
+                    await self._handle_unsubscription(client_session, handler, unsubscribe)
+                    unsubscribe = asyncio.ensure_future(handler.get_next_pending_unsubscription())
+                if deliver.done():
+                    await self._deliver(client_session, handler, deliver)
+                    deliver = asyncio.ensure_future(handler.mqtt_deliver_next_message())
+            deliver.cancel()
+            await self._deliver(client_session, handler, deliver)
+            while not client_session.delivered_message_queue.empty():
+                deliver = asyncio.ensure_future(handler.mqtt_deliver_next_message())
+                await self._deliver(client_session, handler, deliver)
+            await self._handle_disconnect(client_session, handler, gone)
+        finally:
+            waiters = [gone, subscribe, unsubscribe, deliver]
+            for waiter in waiters:
+                waiter.cancel()
+            await asyncio.gather(*waiters, return_exceptions=True)
+
+    async def _deliver(
+        self,
+        client_session: Session,
+        handler: BrokerProtocolHandler,
+        deliver: "asyncio.Future[ApplicationMessage | None]",
+    ) -> None:
+        """Pass one message on; a sender that breaks the rules of topics is cut off."""
+        await asyncio.wait([deliver])
+        if deliver.cancelled() or deliver.result() is None:
+            return
+        if not await self._handle_message_delivery(client_session, handler, deliver):
+            await handler.handle_connection_closed()
+
     async def _handle_subscription(
         self,
         client_session: Session,
         handler: BrokerProtocolHandler,
-        subscribe_waiter: "asyncio.Future[object]",
+        subscribe_waiter: "asyncio.Future[Subscription]",
     ) -> None:
         """Note that this client has asked, so that retained messages are for it."""
         self._subscribing.add(client_session.client_id)
