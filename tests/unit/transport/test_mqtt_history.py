@@ -1,0 +1,75 @@
+"""Reasons that only the past reveals: an id used twice, one message that kills the link."""
+
+import logging
+
+from edgefl.transport.base import LinkDown, LinkDownReason
+from edgefl.transport.mqtt_history import LinkHistory
+
+LOST = LinkDown(reason=LinkDownReason.LOST)
+UNREACHABLE = LinkDown(reason=LinkDownReason.UNREACHABLE)
+
+
+def history() -> LinkHistory:
+    return LinkHistory(host="127.0.0.1", port=1883, started_at=0.0)
+
+
+def reasons(
+    past: LinkHistory, downs: list[tuple[LinkDown, float | None, float, int]]
+) -> list[LinkDownReason]:
+    return [
+        past.record(down, ready_at=ready_at, now=now, blame_count=blame).reason
+        for down, ready_at, now, blame in downs
+    ]
+
+
+def test_three_short_links_mean_a_second_process_with_the_id():
+    past = history()
+    downs = [(LOST, float(k), k + 0.5, 0) for k in range(3)]
+    assert reasons(past, downs) == [LinkDownReason.LOST] * 2 + [LinkDownReason.TAKEN_OVER]
+
+
+def test_a_refused_connection_between_means_a_broker_that_restarts():
+    past = history()
+    downs = [
+        (LOST, 0.0, 0.5, 0),
+        (LOST, 1.0, 1.5, 0),
+        (UNREACHABLE, None, 2.0, 0),
+        (LOST, 3.0, 3.5, 0),
+    ]
+    assert LinkDownReason.TAKEN_OVER not in reasons(past, downs)
+
+
+def test_long_links_are_stable_and_never_taken_over():
+    past = history()
+    downs = [(LOST, 100.0 * k, 100.0 * k + 60, 0) for k in range(5)]
+    assert set(reasons(past, downs)) == {LinkDownReason.LOST}
+    assert past.was_stable
+
+
+def test_the_same_message_three_times_is_blamed():
+    past = history()
+    downs = [(LOST, float(k), k + 0.5, k + 1) for k in range(3)]
+    assert reasons(past, downs)[-1] is LinkDownReason.MESSAGE_REFUSED
+
+
+def test_only_the_first_failure_of_a_row_is_news():
+    past = history()
+    news = []
+    for k in range(3):
+        past.record(UNREACHABLE, ready_at=None, now=float(k), blame_count=0)
+        news.append(past.is_news)
+    past.record(LOST, ready_at=5.0, now=20.0, blame_count=0)
+    news.append(past.is_news)
+    assert news == [True, False, False, True]
+
+
+def test_the_log_says_after_ten_seconds_what_is_waited_for(caplog):
+    past = history()
+    with caplog.at_level(logging.WARNING):
+        for second in range(45):
+            past.record(UNREACHABLE, ready_at=None, now=float(second), blame_count=0)
+            past.remind(float(second))
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 2  # at 10 s and at 40 s
+    assert "127.0.0.1:1883" in lines[0]
+    assert "unreachable" in lines[0]
