@@ -152,6 +152,11 @@ class AggregatorRound:
         return self._setup.call
 
     @property
+    def population(self) -> frozenset[str]:
+        """Devices that may take part."""
+        return frozenset(self._setup.population)
+
+    @property
     def arrived(self) -> int:
         """Devices that completed the current phase."""
         return len(self._done())

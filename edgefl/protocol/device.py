@@ -51,7 +51,7 @@ from edgefl.protocol.plan import SessionPlan
 from edgefl.protocol.policy import DevicePolicy, check_plan
 from edgefl.protocol.reasons import AbortReason, LeaveReason, Phase
 from edgefl.secagg.session import Session
-from edgefl.secagg.sharing import open_shares, share_secrets
+from edgefl.secagg.sharing import ShareChannels
 
 _M = TypeVar("_M", RoutedShares, UnmaskRequest, RoundClosed)
 
@@ -111,6 +111,7 @@ class DeviceRound:
         own = None if state.plan is None else state.plan.position_of(identity.device)
         self._own = -1 if own is None else own
         self._is_working = False
+        self._open_channels: ShareChannels | None = None
 
     @classmethod
     def answer(
@@ -240,10 +241,7 @@ class DeviceRound:
         self._state.shared = SharedKeys(
             commitment=self._state.self_seed.commitment(session.session_id),
             sealed=tuple(
-                share_secrets(
-                    session,
-                    self._own,
-                    self._state.share_secret,
+                self._channels(session).share_secrets(
                     self._state.mask_secret,
                     self._state.self_seed,
                     plan.threshold,
@@ -391,14 +389,20 @@ class DeviceRound:
         self, session: Session, sharers: tuple[bool, ...], message: RoutedShares
     ) -> dict[int, tuple[bytes, bytes]]:
         """Open every neighbour's shares: position -> (mask-key share, self-seed share)."""
+        channels = self._channels(session)
         positions = [position for position, has_shared in enumerate(sharers) if has_shared]
         return {
-            position: open_shares(session, self._own, self._state.share_secret, position, sealed)
+            position: channels.open_shares(position, sealed)
             for position, sealed in zip(positions, message.sealed, strict=True)
             if position != self._own
         }
 
     # ------------------------------------------------------------ helpers
+
+    def _channels(self, session: Session) -> ShareChannels:
+        if self._open_channels is None:
+            self._open_channels = ShareChannels(session, self._own, self._state.share_secret)
+        return self._open_channels
 
     def _make_advert(self) -> KeyAdvert:
         unsigned = KeyAdvert(

@@ -51,14 +51,17 @@ class Session:
             self._info("pairwise mask", min(own, other), max(own, other)),
         )
 
-    def share_seal_key(
-        self, share_secret: AgreementKey, own: int, other: int, *, owner: int
-    ) -> Seed:
-        """Return the key that seals what `owner` shares with the other end of the pair."""
-        first, second = (own, other) if owner == own else (other, own)
+    def share_pair_key(self, share_secret: AgreementKey, own: int, other: int) -> Seed:
+        """Return the key from which both directions of a pair derive what seals their shares."""
         return share_secret.agree(
-            self.peers[other].share_key, self.session_id, self._info("share seal", first, second)
+            self.peers[other].share_key,
+            self.session_id,
+            self._info("share seal", min(own, other), max(own, other)),
         )
+
+    def share_seal_key(self, pair_key: Seed, owner: int, holder: int) -> Seed:
+        """Return the key that seals what `owner` shares with `holder`; used for one message."""
+        return pair_key.derive(self.session_id, self.seal_context(owner, holder))
 
     def self_mask_key(self, self_seed: Seed) -> Seed:
         """Return the PRG key of a self mask."""

@@ -18,72 +18,87 @@ from edgefl.errors import RemoteProtocolError, ShareError
 from edgefl.secagg.session import Session
 
 
-def share_secrets(
-    session: Session,
-    own: int,
-    share_secret: AgreementKey,
-    mask_secret: AgreementKey,
-    self_seed: Seed,
-    threshold: int,
-    coefficient_seed: Seed,
-) -> list[bytes]:
-    """Split the mask secret and the self-mask seed, and seal one pair of shares for each neighbour.
+class ShareChannels:
+    """The sealed channels between one device and its neighbours in one session.
+
+    One key agreement serves both directions of a pair; the results are kept while the object lives.
 
     Args:
         session: The session.
         own: Own position.
-        share_secret: Own key that share keys are agreed with.
-        mask_secret: One-time mask key; its seed is shared.
-        self_seed: Seed of the self mask.
-        threshold: Shares needed to reconstruct.
-        coefficient_seed: Fresh randomness for the two polynomials.
-
-    Returns:
-        One ciphertext per position; empty at the own one.
+        share_secret: Own key that the channels are agreed with.
     """
-    points = [1 + position for position in range(len(session.peers))]
-    mask_shares = split_secret(
-        mask_secret.export_seed(),
-        threshold,
-        points,
-        coefficient_seed.derive(session.session_id, b"mask key"),
-    )
-    seed_shares = split_secret(
-        self_seed, threshold, points, coefficient_seed.derive(session.session_id, b"self seed")
-    )
-    return [
-        b""
-        if position == own
-        else seal(
-            session.share_seal_key(share_secret, own, position, owner=own),
-            mask_shares[position] + seed_shares[position],
-            session.seal_context(own, position),
+
+    def __init__(self, session: Session, own: int, share_secret: AgreementKey) -> None:
+        """Agree on nothing yet."""
+        self._session = session
+        self._own = own
+        self._share_secret = share_secret
+        self._pair_keys: dict[int, Seed] = {}
+
+    def share_secrets(
+        self, mask_secret: AgreementKey, self_seed: Seed, threshold: int, sharing_seed: Seed
+    ) -> list[bytes]:
+        """Split both secrets, and seal a pair of shares for each neighbour.
+
+        Args:
+            mask_secret: One-time mask key; its seed is shared.
+            self_seed: Seed of the self mask.
+            threshold: Shares needed to reconstruct.
+            sharing_seed: Fresh randomness for the two polynomials and the nonces.
+
+        Returns:
+            One ciphertext per position; empty at the own one.
+        """
+        session_id = self._session.session_id
+        positions = range(len(self._session.peers))
+        points = [1 + position for position in positions]
+        mask_shares = split_secret(
+            mask_secret.export_seed(),
+            threshold,
+            points,
+            sharing_seed.derive(session_id, b"mask key"),
         )
-        for position in range(len(session.peers))
-    ]
-
-
-def open_shares(
-    session: Session, own: int, share_secret: AgreementKey, owner: int, sealed: bytes
-) -> tuple[bytes, bytes]:
-    """Open what `owner` shared with this device.
-
-    Returns:
-        (share of the owner's mask key, share of the owner's self-mask seed), 40 bytes each.
-
-    Raises:
-        RemoteProtocolError: The ciphertext was not made by the owner for this device and session.
-    """
-    plain = open_sealed(
-        session.share_seal_key(share_secret, own, owner, owner=owner),
-        sealed,
-        session.seal_context(owner, own),
-    )
-    if len(plain) != 2 * SHARE_BYTES:
-        raise RemoteProtocolError(
-            "E-SHARE-SIZE", f"{2 * SHARE_BYTES} bytes of shares", f"{len(plain)} bytes"
+        seed_shares = split_secret(
+            self_seed, threshold, points, sharing_seed.derive(session_id, b"self seed")
         )
-    return plain[:SHARE_BYTES], plain[SHARE_BYTES:]
+        return [
+            b""
+            if position == self._own
+            else self._seal(position, mask_shares[position] + seed_shares[position], sharing_seed)
+            for position in positions
+        ]
+
+    def open_shares(self, owner: int, sealed: bytes) -> tuple[bytes, bytes]:
+        """Open what `owner` shared with this device.
+
+        Returns:
+            (share of the owner's mask key, share of its self-mask seed), 40 bytes each.
+
+        Raises:
+            RemoteProtocolError: It was not made by the owner for this device and session.
+        """
+        key = self._session.share_seal_key(self._pair_key(owner), owner, self._own)
+        plain = open_sealed(key, sealed, self._session.seal_context(owner, self._own))
+        if len(plain) != 2 * SHARE_BYTES:
+            raise RemoteProtocolError(
+                "E-SHARE-SIZE", f"{2 * SHARE_BYTES} bytes of shares", f"{len(plain)} bytes"
+            )
+        return plain[:SHARE_BYTES], plain[SHARE_BYTES:]
+
+    def _seal(self, holder: int, plain: bytes, sharing_seed: Seed) -> bytes:
+        context = self._session.seal_context(self._own, holder)
+        key = self._session.share_seal_key(self._pair_key(holder), self._own, holder)
+        # The key is used once, so any nonce is safe; derived, it makes a seeded run repeatable.
+        nonce_seed = sharing_seed.derive(self._session.session_id, context)
+        return seal(key, plain, context, nonce_seed)
+
+    def _pair_key(self, other: int) -> Seed:
+        if other not in self._pair_keys:
+            self._pair_keys[other] = self._session.share_pair_key(
+                self._share_secret, self._own, other
+            )
+        return self._pair_keys[other]
 
 
 def reconstruct_mask_key(

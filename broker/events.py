@@ -1,0 +1,124 @@
+"""Inputs and outputs of the gateway's core."""
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from broker.task import TaskSpec
+from edgefl.protocol.events import Unmasked, UnmaskJob
+
+Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkRestored:
+    """The transport is connected, and the subscriptions are in place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkLost:
+    """The transport lost its connection and is trying again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrived:
+    """A payload arrived on a topic."""
+
+    topic: str
+    payload: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Woken:
+    """The time asked for by `GatewayCore.wakeup_s` has come."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSubmitted:
+    """A task whose bundle was verified.
+
+    Attributes:
+        bundle: The bundle's bytes, as devices get them.
+        initial_parameters: float32 [d], used if the task has no stored state.
+    """
+
+    spec: TaskSpec
+    bundle: bytes = field(repr=False)
+    initial_parameters: NDArray[np.float32] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnmaskingEnded:
+    """The result of a `RunUnmasking`."""
+
+    attempt: int
+    result: Unmasked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationEnded:
+    """How well a committed model does on the task's evaluation data."""
+
+    task: str
+    round_number: int
+    accuracy: float
+    loss: float
+    examples: int
+
+
+GatewayEvent = (
+    LinkRestored | LinkLost | Arrived | Woken | TaskSubmitted | UnmaskingEnded | EvaluationEnded
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publish:
+    """Publish a payload."""
+
+    topic: str
+    payload: bytes = field(repr=False)
+    retain: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunUnmasking:
+    """Unmask, and feed back `UnmaskingEnded`."""
+
+    attempt: int
+    job: UnmaskJob
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelChanged:
+    """A round was committed: keep the model where its owner finds it, and evaluate it."""
+
+    task: str
+    round_number: int
+    parameters: NDArray[np.float32] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskEnded:
+    """A task is over.
+
+    Attributes:
+        outcome: "done", "budget" or "failed".
+        reason: One phrase.
+    """
+
+    task: str
+    outcome: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reported:
+    """One line for the operator and for `events.jsonl`."""
+
+    kind: str
+    fields: dict[str, Json]
+
+
+GatewayEffect = Publish | RunUnmasking | ModelChanged | TaskEnded | Reported

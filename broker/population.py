@@ -1,0 +1,103 @@
+"""The devices that a gateway knows: their pinned keys, and who is online.
+
+A key is pinned at first use. Until enrolment exists, that is safe only where no stranger can reach
+the broker.
+"""
+
+from dataclasses import dataclass
+
+from edgefl.errors import RemoteProtocolError
+from edgefl.storage.base import KeyValueStore
+
+_PREFIX = "device/"
+
+
+@dataclass(slots=True)
+class _Presence:
+    is_online: bool = False
+    leaves_at_s: float | None = None
+
+
+class Population:
+    """Known devices.
+
+    Args:
+        store: A durable namespace of its own.
+        grace_s: How long a device may be gone before it counts as offline.
+    """
+
+    def __init__(self, store: KeyValueStore, *, grace_s: float) -> None:
+        """Read the pinned keys; nobody is online yet."""
+        self._store = store
+        self._grace_s = grace_s
+        self._keys = {
+            key.removeprefix(_PREFIX): store.get(key) or b"" for key in store.keys(_PREFIX)
+        }
+        self._presence = {device: _Presence() for device in self._keys}
+
+    @property
+    def keys(self) -> dict[str, bytes]:
+        """Identity key by device."""
+        return dict(self._keys)
+
+    def online(self) -> set[str]:
+        """Return the devices that are online, or gone for less than the grace."""
+        return {device for device, presence in self._presence.items() if presence.is_online}
+
+    def pin(self, device: str, identity_key: bytes) -> bool:
+        """Pin a device's key at first use.
+
+        Returns:
+            True if the device is new.
+
+        Raises:
+            RemoteProtocolError: The device was first seen with another key.
+        """
+        pinned = self._keys.get(device)
+        if pinned is not None and pinned != identity_key:
+            raise RemoteProtocolError(
+                "E-DEVICE-KEY",
+                f"the key that {device} was first seen with",
+                "another key",
+                "give each board its own --device name, or remove the device from the gateway",
+            )
+        if pinned is None:
+            self._store.put(_PREFIX + device, identity_key)
+            self._keys[device] = identity_key
+            self._presence[device] = _Presence()
+        return pinned is None
+
+    def is_heard(self, device: str) -> bool:
+        """Note a sign of life of a known device; return True if it was not online."""
+        presence = self._presence.get(device)
+        if presence is None:
+            return False
+        was_online, presence.is_online, presence.leaves_at_s = presence.is_online, True, None
+        return not was_online
+
+    def is_leaving(self, device: str, now_s: float) -> None:
+        """Start the grace of a device that the broker says is gone."""
+        presence = self._presence.get(device)
+        if presence is not None and presence.is_online and presence.leaves_at_s is None:
+            presence.leaves_at_s = now_s + self._grace_s
+
+    def doubt_all(self, now_s: float, patience_s: float) -> None:
+        """Start a grace for everyone, after a time without a link to the broker."""
+        for presence in self._presence.values():
+            if presence.is_online:
+                presence.leaves_at_s = now_s + patience_s
+
+    @property
+    def wakeup_s(self) -> float | None:
+        """When the next grace ends."""
+        ends = [p.leaves_at_s for p in self._presence.values() if p.leaves_at_s is not None]
+        return min(ends, default=None)
+
+    def take_gone(self, now_s: float) -> list[str]:
+        """Return the devices whose grace has ended, now offline."""
+        gone = []
+        for device, presence in self._presence.items():
+            if presence.leaves_at_s is not None and presence.leaves_at_s <= now_s:
+                presence.is_online, presence.leaves_at_s = False, None
+                gone.append(device)
+        return sorted(gone)

@@ -1,0 +1,184 @@
+"""A training task as its owner submits it, checked when it is read."""
+
+import json
+import math
+from dataclasses import asdict, dataclass, fields
+
+from edgefl.errors import ConfigError, EdgeflError
+from edgefl.privacy.plan import PrivacyPlan, make_privacy_plan
+from edgefl.protocol.aggregator import PhaseLimits, threshold_for
+from edgefl.protocol.plan import TrainingPlan
+from edgefl.protocol.topics import parse_fleet
+
+LEAST_COHORT = 3
+"""With two devices, each one's update is the sum less the other's own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSpec:
+    """What to train, with whom, under which privacy.
+
+    Attributes:
+        name: 1 to 64 characters a-z 0-9 . _ -.
+        rounds: Committed rounds to reach.
+        cohort: Most devices in one round.
+        quorum: Devices that must be online before the first round.
+        survivor_floor: Least survivors for which a round is released.
+        colluders: Devices whose noise is not counted.
+        clip_norm: L2 bound of one device's update, in update units.
+        noise_multiplier: Noise std on the sum / clip norm; 0 turns privacy off.
+        epsilon_budget: The task stops before its epsilon against the aggregator crosses this.
+        delta: Of the epsilon.
+        ring_bits: Bits per coordinate; None picks the fewest that suffice.
+        server_momentum: Share of the last step that is kept, 0 to below 1.
+        server_lr: Factor on the step.
+        max_attempts: Attempts at one round before the task fails.
+    """
+
+    name: str
+    rounds: int
+    cohort: int
+    quorum: int
+    survivor_floor: int
+    colluders: int
+    clip_norm: float
+    noise_multiplier: float
+    epsilon_budget: float
+    delta: float = 1e-5
+    ring_bits: int | None = None
+    local_epochs: int = 1
+    batch_size: int = 16
+    learning_rate: float = 0.05
+    server_momentum: float = 0.0
+    server_lr: float = 1.0
+    check_in_s: float = 30.0
+    share_keys_s: float = 30.0
+    masked_input_s: float = 120.0
+    unmasking_s: float = 30.0
+    max_attempts: int = 10
+
+    def __post_init__(self) -> None:
+        """Check what the privacy plan does not."""
+        parse_fleet(self.name)
+        self._check_cohort()
+        if not (_is_number(self.server_momentum) and 0 <= self.server_momentum < 1):
+            raise ConfigError(
+                "E-TASK-MOMENTUM", "a server momentum from 0 to below 1", repr(self.server_momentum)
+            )
+        if not (_is_number(self.server_lr) and 0 < self.server_lr <= 100):
+            raise ConfigError(
+                "E-TASK-SERVER-LR",
+                "a server learning rate above 0, at most 100",
+                repr(self.server_lr),
+            )
+        if type(self.max_attempts) is not int or self.max_attempts < 1:
+            raise ConfigError("E-TASK-ATTEMPTS", "1 attempt or more", repr(self.max_attempts))
+        for name in ("check_in_s", "share_keys_s", "masked_input_s", "unmasking_s"):
+            value = getattr(self, name)
+            if not (_is_number(value) and 0 < value <= 86_400):
+                raise ConfigError("E-TASK-LIMIT", f"{name} above 0, at most a day", repr(value))
+        self._check_training()
+
+    def _check_cohort(self) -> None:
+        if type(self.cohort) is not int or self.cohort < LEAST_COHORT:
+            raise ConfigError(
+                "E-COHORT",
+                f"a cohort of {LEAST_COHORT} devices or more",
+                repr(self.cohort),
+                "a sum over fewer hides nothing; enrol more devices",
+            )
+        least = threshold_for(self.cohort) + 1
+        if type(self.survivor_floor) is not int or not least <= self.survivor_floor <= self.cohort:
+            raise ConfigError(
+                "E-SURVIVOR-FLOOR",
+                f"a survivor floor from {least} to the cohort of {self.cohort}",
+                repr(self.survivor_floor),
+                "fewer answers cannot rebuild the secrets, more than the cohort never arrive",
+            )
+        if type(self.quorum) is not int or not self.survivor_floor <= self.quorum <= self.cohort:
+            raise ConfigError(
+                "E-QUORUM",
+                f"a quorum from the survivor floor {self.survivor_floor} to {self.cohort}",
+                repr(self.quorum),
+            )
+
+    def _check_training(self) -> None:
+        try:
+            self.training_plan()
+        except EdgeflError as error:
+            raise ConfigError("E-TASK-TRAINING", error.expected, error.found) from error
+
+    def training_plan(self) -> TrainingPlan:
+        """Return what devices are told about training."""
+        return TrainingPlan(
+            local_epochs=self.local_epochs,
+            batch_size=self.batch_size,
+            learning_rate=float(self.learning_rate),
+        )
+
+    def privacy_plan(self, dimension: int) -> PrivacyPlan:
+        """Return the privacy plan for a model of `dimension` trainable parameters.
+
+        Raises:
+            ConfigError: No plan keeps the promises.
+        """
+        return make_privacy_plan(
+            clip_norm=self.clip_norm,
+            noise_multiplier=self.noise_multiplier,
+            n_cohort=self.cohort,
+            survivor_floor=self.survivor_floor,
+            colluders=self.colluders,
+            dimension=dimension,
+            delta=self.delta,
+            epsilon_budget=self.epsilon_budget,
+            rounds=self.rounds,
+            ring_bits=self.ring_bits,
+        )
+
+    def limits(self) -> PhaseLimits:
+        """Return how long each phase waits."""
+        return PhaseLimits(
+            check_in_s=self.check_in_s,
+            share_keys_s=self.share_keys_s,
+            masked_input_s=self.masked_input_s,
+            unmasking_s=self.unmasking_s,
+        )
+
+    def to_json(self) -> str:
+        """Return the task as JSON text."""
+        values = asdict(self)
+        if math.isinf(self.epsilon_budget):
+            values["epsilon_budget"] = None
+        return json.dumps(values, indent=2)
+
+    @classmethod
+    def from_json(cls, text: str) -> "TaskSpec":
+        """Read a task.
+
+        Raises:
+            ConfigError: The text is not a task, or a value is out of range.
+        """
+        try:
+            values = json.loads(text)
+        except ValueError as error:
+            raise ConfigError("E-TASK-FILE", "a task in JSON", str(error)) from error
+        known = {field.name for field in fields(cls)}
+        if not isinstance(values, dict) or not set(values) <= known:
+            unknown = sorted(set(values) - known) if isinstance(values, dict) else [type(values)]
+            raise ConfigError("E-TASK-FILE", "only known fields", f"{unknown}")
+        if values.get("epsilon_budget", 0) is None:
+            values["epsilon_budget"] = math.inf
+        try:
+            return cls(**values)
+        except TypeError as error:
+            raise ConfigError("E-TASK-FILE", "every required field", str(error)) from error
+
+
+def default_survivor_floor(cohort: int) -> int:
+    """Return a floor that leaves room for three devices in eight to drop out."""
+    return max(threshold_for(cohort) + 1, math.ceil(5 * cohort / 8))
+
+
+def _is_number(value: object) -> bool:
+    is_plain = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_plain and math.isfinite(float(value))  # type: ignore[arg-type]

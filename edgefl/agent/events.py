@@ -1,0 +1,120 @@
+"""Inputs and outputs of the agent's core."""
+
+from dataclasses import dataclass, field
+
+from edgefl.errors import EdgeflError
+from edgefl.protocol.events import MaskJob
+from edgefl.protocol.plan import SessionPlan
+from edgefl.protocol.reasons import AbortReason, LeaveReason, Phase
+from edgefl.types import Update
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkRestored:
+    """The transport is connected, and the subscriptions are in place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkLost:
+    """The transport lost its connection and is trying again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrived:
+    """A payload arrived on a topic."""
+
+    topic: str
+    payload: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Woken:
+    """The time asked for by `AgentCore.wakeup_s` has come."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingEnded:
+    """The result of a `RunTraining`; `update` is None where it failed.
+
+    Attributes:
+        session_id: The session that it was for.
+        note: One phrase for the log; never numbers of the data.
+    """
+
+    session_id: bytes
+    update: Update | None
+    note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaskingEnded:
+    """The result of a `RunMasking`; `packed` is None where the update was not usable."""
+
+    session_id: bytes
+    packed: bytes | None
+
+
+AgentEvent = LinkRestored | LinkLost | Arrived | Woken | TrainingEnded | MaskingEnded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publish:
+    """Publish a payload."""
+
+    topic: str
+    payload: bytes = field(repr=False)
+    retain: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTraining:
+    """Train, and feed back `TrainingEnded`."""
+
+    plan: SessionPlan
+    bundle: bytes = field(repr=False)
+    parameters: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunMasking:
+    """Mask, and feed back `MaskingEnded`."""
+
+    job: MaskJob
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseReached:
+    """For the log: the device's phase in its round."""
+
+    round_number: int
+    attempt: int
+    phase: Phase
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundEnded:
+    """For the log: how the round ended for this device."""
+
+    round_number: int
+    attempt: int
+    phase: Phase
+    abort_reason: AbortReason
+    left: LeaveReason | None
+    counted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noticed:
+    """For the log: something was refused or ignored, with the consequence."""
+
+    error: EdgeflError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """The agent cannot go on: the operator must act."""
+
+    error: EdgeflError
+
+
+AgentEffect = Publish | RunTraining | RunMasking | PhaseReached | RoundEnded | Noticed | Stop
