@@ -43,13 +43,13 @@ class GraphEmitter:
             node: The node whose gradient needs it; named in the error.
 
         Returns:
-            Sizes; only the first may be None.
+            Sizes; at most one is None, wherever the batch axis has been moved to.
 
         Raises:
-            TrainingError: E-MODEL-SHAPE when a size past the batch axis is unknown.
+            TrainingError: E-MODEL-SHAPE when more than the batch axis is unknown.
         """
         shape = self._shapes.get(value)
-        if shape is None or any(size is None for size in shape[1:]):
+        if shape is None or shape.count(None) > 1:
             found = "an unknown rank" if shape is None else str(_readable(shape))
             raise TrainingError(
                 "E-MODEL-SHAPE",

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Final
 
 import onnx
-from google.protobuf.message import DecodeError
 from onnx import checker, inliner, shape_inference, version_converter
 
 from edgefl.errors import TrainingError
@@ -21,16 +20,15 @@ def load_model(path: Path) -> onnx.ModelProto:
     """Read a model file.
 
     Raises:
-        TrainingError: E-MODEL-UNREADABLE or E-MODEL-EXTERNAL-DATA.
+        TrainingError: E-MODEL-UNREADABLE.
     """
     try:
-        model = onnx.load(path, load_external_data=False)
+        return onnx.load(path, load_external_data=False)
     except OSError as error:
         found = error.strerror or type(error).__name__
         raise _unreadable(f"{path}: {found}") from error
-    except (DecodeError, ValueError, TypeError) as error:
+    except Exception as error:  # what a damaged file raises depends on the protobuf release
         raise _unreadable(f"{path} is no ONNX file") from error
-    return model
 
 
 def normalize(source: onnx.ModelProto) -> onnx.ModelProto:

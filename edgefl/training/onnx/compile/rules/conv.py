@@ -97,9 +97,9 @@ def read_geometry(graph: GraphEmitter, node: onnx.NodeProto) -> ConvGeometry:
     Raises:
         TrainingError: E-MODEL-SHAPE for unknown sizes.
     """
-    input_shape = _static(graph.shape_of(node.input[0], node)[1:])
-    weight_shape = _static(graph.shape_of(node.input[1], node))
-    output_shape = _static(graph.shape_of(node.output[0], node)[1:])
+    input_shape = _static(graph.shape_of(node.input[0], node)[1:], node)
+    weight_shape = _static(graph.shape_of(node.input[1], node), node)
+    output_shape = _static(graph.shape_of(node.output[0], node)[1:], node)
     kernel, input_sizes = weight_shape[2:], input_shape[1:]
     ones = [1] * len(kernel)
     strides = ints_attribute(node, "strides") or ones
@@ -198,5 +198,13 @@ def _weight_gradient(graph: GraphEmitter, x: str, dy: str, geometry: ConvGeometr
     return graph.emit("Transpose", correlated, perm=swap)
 
 
-def _static(shape: Shape) -> list[int]:
-    return [size for size in shape if size is not None]
+def _static(shape: Shape, node: onnx.NodeProto) -> list[int]:
+    sizes = [size for size in shape if size is not None]
+    if len(sizes) != len(shape):
+        raise TrainingError(
+            "E-MODEL-SHAPE",
+            "fixed channels and spatial sizes",
+            f"an unknown size at {describe(node)}",
+            "export the model with fixed sizes; only the batch axis may vary",
+        )
+    return sizes

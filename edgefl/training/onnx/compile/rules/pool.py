@@ -33,12 +33,12 @@ def reduce_mean(
     del wanted
     shape = graph.shape_of(node.input[0], node)
     axes = sorted(axis % len(shape) for axis in ints_attribute(node, "axes") or range(len(shape)))
-    if 0 in axes:
+    if any(shape[axis] is None for axis in axes):
         raise TrainingError(
             "E-MODEL-OP-FORM",
             "means within one example",
             f"{describe(node)} over the batch axis",
-            "average over axes after the first",
+            "average over other axes",
         )
     if not int_attribute(node, "keepdims", 1):
         dy = graph.reshape(dy, tuple(1 if i in axes else size for i, size in enumerate(shape)))
