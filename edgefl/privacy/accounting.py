@@ -12,7 +12,8 @@ from edgefl.errors import PrivacyError
 RDP_ORDERS: tuple[float, ...] = (
     *(1 + step / 100 for step in range(2, 21)),
     *(1 + step / 20 for step in range(5, 20)),
-    *(float(order) for order in range(2, 33)),
+    *(step / 4 for step in range(8, 25)),
+    *(float(order) for order in range(7, 33)),
     *(40.0, 48.0, 64.0, 96.0, 128.0, 192.0, 256.0, 512.0, 1024.0),
 )
 """Orders of the ledger and of every plan; the fine grid near 1 serves noise far below the norm."""

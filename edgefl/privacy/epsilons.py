@@ -1,6 +1,5 @@
 """The epsilons that are reported for a plan, each against a named observer, never one alone."""
 
-import math
 from dataclasses import dataclass
 
 from edgefl.errors import PrivacyError
@@ -117,7 +116,8 @@ def cohort_for_epsilon(
         curve = repeat(gaussian_rdp(noise_multiplier * devices / n_cohort), rounds)
         return epsilon_from_rdp(RDP_ORDERS, curve, delta) <= target_epsilon
 
-    if noise_multiplier <= 0 or math.isnan(target_epsilon) or not reaches(_MAX_COHORT):
+    is_usable = noise_multiplier > 0 and n_cohort > 0 and target_epsilon > 0
+    if not is_usable or not reaches(_MAX_COHORT):
         raise PrivacyError(
             "E-COHORT-FOR-EPSILON",
             f"epsilon {target_epsilon:g} within {_MAX_COHORT:g} devices",
