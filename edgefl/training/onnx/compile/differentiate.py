@@ -67,6 +67,16 @@ def differentiate(
     return _require_all(graph, trainable, contributions)
 
 
+def no_gradient(names: Sequence[str]) -> TrainingError:
+    """Return the error for tensors that the output does not depend on."""
+    return TrainingError(
+        "E-MODEL-NO-GRADIENT",
+        "trainable tensors that the output depends on",
+        f"no gradient for {', '.join(repr(name) for name in names)}",
+        "leave them out of the trainable tensors",
+    )
+
+
 def _total(graph: GraphEmitter, gradients: list[str]) -> str | None:
     """Add up the gradients of a value that several nodes read."""
     if not gradients:
@@ -86,10 +96,5 @@ def _require_all(
         else:
             gradients[name] = total
     if without:
-        raise TrainingError(
-            "E-MODEL-NO-GRADIENT",
-            "trainable tensors that the output depends on",
-            f"no gradient for {', '.join(repr(name) for name in without)}",
-            "leave them out of the trainable tensors",
-        )
+        raise no_gradient(without)
     return gradients

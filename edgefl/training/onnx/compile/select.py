@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import onnx
 
 from edgefl.errors import TrainingError
+from edgefl.training.onnx.compile.differentiate import no_gradient
 
 ALL = "all"
 HEAD = "head"
@@ -23,7 +24,8 @@ def select_trainable(graph: onnx.GraphProto, wanted: str | Sequence[str]) -> tup
         Names, at least one.
 
     Raises:
-        TrainingError: E-MODEL-TRAINABLE for unknown names (with close matches) or an empty choice.
+        TrainingError: E-MODEL-TRAINABLE for unknown names (with close matches) or an empty choice;
+            E-MODEL-NO-GRADIENT for tensors that the output does not depend on.
     """
     candidates = trainable_candidates(graph)
     chosen = set(_choose(graph, candidates, wanted))
@@ -58,7 +60,8 @@ def _choose(
     if wanted == HEAD:
         return _head(graph, candidates)
     names = [wanted] if isinstance(wanted, str) else list(wanted)
-    unknown = [name for name in names if name not in candidates]
+    floats = {t.name for t in graph.initializer if t.data_type == onnx.TensorProto.FLOAT}
+    unknown = [name for name in names if name not in floats]
     if unknown:
         close = [match for name in unknown for match in difflib.get_close_matches(name, candidates)]
         raise TrainingError(
@@ -67,6 +70,9 @@ def _choose(
             ", ".join(repr(name) for name in unknown),
             f"did you mean {', '.join(close)}?" if close else f"there are {', '.join(candidates)}",
         )
+    unread = [name for name in names if name not in candidates]
+    if unread:
+        raise no_gradient(unread)
     return names
 
 

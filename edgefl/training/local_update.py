@@ -1,0 +1,44 @@
+"""One device's part of a round: received parameters in, trained minus received out."""
+
+import numpy as np
+
+from edgefl.training.base import Trainer, TrainingData
+from edgefl.types import Update
+
+
+def parse_parameters(content: bytes) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+    """Return the parameters that a gateway hands out: little-endian float32, flat."""
+    return np.frombuffer(content, dtype="<f4").astype(np.float32)
+
+
+def local_update(
+    trainer: Trainer,
+    parameters: bytes,
+    data: TrainingData,
+    *,
+    epochs: int,
+    batch_size: int,
+    learning_rate: float,
+    rng: np.random.Generator,
+) -> Update:
+    """Train from the received parameters.
+
+    Args:
+        trainer: Any backend.
+        parameters: Little-endian float32 [d].
+        data: The device's own examples.
+        epochs: Passes over the data.
+        batch_size: Rows per step.
+        learning_rate: Of the device.
+        rng: Shuffles the rows; it needs no secrecy.
+
+    Returns:
+        float32 [d], not yet clipped.
+
+    Raises:
+        TrainingError: The parameters do not fit, or training diverged.
+        DataError: The data do not fit the model.
+    """
+    trainer.set_params(parse_parameters(parameters))
+    trainer.fit(data.x, data.y, epochs=epochs, batch_size=batch_size, lr=learning_rate, rng=rng)
+    return trainer.delta()

@@ -1,0 +1,212 @@
+"""The bundle file: reproducible, verified, bounded, and exportable without onnx."""
+
+import dataclasses
+import io
+import json
+import re
+import zipfile
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgefl.errors import TrainingError
+from edgefl.training import bundle as bundle_module
+from edgefl.training.bundle import export_model, read_bundle
+from edgefl.training.manifest import Manifest, ParameterSlot, parse_manifest
+from edgefl.training.onnx.compile import compile_bundle, prepare_bundle
+from edgefl.training.onnx.demo_model import demo_model
+from edgefl.training.onnx.runtime.trainer import OnnxTrainer
+from edgefl.training.stored_zip import pack_stored, unpack_stored
+
+BUNDLE_BYTES = compile_bundle(demo_model(1)).bundle_bytes
+ENTRIES = unpack_stored(BUNDLE_BYTES)
+
+
+def test_equal_models_give_equal_bytes():
+    assert compile_bundle(demo_model(1)).bundle_bytes == BUNDLE_BYTES
+    assert compile_bundle(demo_model(2)).bundle_bytes != BUNDLE_BYTES
+
+
+def test_the_manifest_tells_what_the_graphs_expect():
+    manifest = read_bundle(BUNDLE_BYTES).manifest
+    assert manifest.dimension == 1911
+    assert manifest.input_shape == (64, 6)
+    assert manifest.classes == 7
+    assert [slot.name for slot in manifest.parameters] == [
+        "conv1.weight",
+        "conv1.bias",
+        "conv2.weight",
+        "conv2.bias",
+        "head.weight",
+        "head.bias",
+    ]
+    assert [slot.offset for slot in manifest.parameters] == [0, 480, 496, 1776, 1792, 1904]
+
+
+def test_initial_parameters_are_the_models_and_cannot_be_changed():
+    bundle = read_bundle(BUNDLE_BYTES)
+    weights = {t.name: onnx.numpy_helper.to_array(t) for t in demo_model(1).graph.initializer}
+    expected = np.concatenate([weights[s.name].reshape(-1) for s in bundle.manifest.parameters])
+    assert np.array_equal(bundle.initial_params, expected)
+    with pytest.raises(ValueError, match="read-only"):
+        bundle.initial_params[0] = 1
+
+
+def test_a_bundle_on_disk_reads_the_same(tmp_path):
+    model_path, out_path = tmp_path / "model.onnx", tmp_path / "bundle.efl"
+    onnx.save(demo_model(1), model_path)
+    prepare_bundle(model_path, out_path=out_path)
+    assert out_path.read_bytes() == BUNDLE_BYTES
+    assert read_bundle(out_path).sha256 == read_bundle(BUNDLE_BYTES).sha256
+
+
+@pytest.mark.parametrize("name", ["train.onnx", "eval.onnx", "params.npz", "export.template"])
+def test_a_changed_file_is_named(name):
+    content = bytearray(ENTRIES[name])
+    content[len(content) // 2] ^= 1
+    with pytest.raises(TrainingError, match=f"E-BUNDLE-HASH.*{re.escape(name)}"):
+        read_bundle(pack_stored(ENTRIES | {name: bytes(content)}))
+
+
+@pytest.mark.parametrize("name", sorted(ENTRIES))
+def test_a_missing_file_is_named(name):
+    kept = {key: value for key, value in ENTRIES.items() if key != name}
+    with pytest.raises(TrainingError, match=f"E-BUNDLE-DAMAGED.*{re.escape(name)}"):
+        read_bundle(pack_stored(kept))
+
+
+def test_foreign_and_missing_files_give_one_line(tmp_path):
+    for content in (b"", b"not a zip", BUNDLE_BYTES[:-30], pack_stored({"a": b"b"})):
+        with pytest.raises(TrainingError, match="E-BUNDLE-DAMAGED") as caught:
+            read_bundle(content)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(TrainingError, match="E-BUNDLE-MISSING"):
+        read_bundle(tmp_path / "none.efl")
+
+
+def test_compressed_archives_are_refused_unread():
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in ENTRIES.items():
+            archive.writestr(name, content if name != "train.onnx" else bytes(50_000_000))
+    assert len(target.getvalue()) < 200_000
+    with pytest.raises(TrainingError, match=r"E-BUNDLE-DAMAGED.*compressed"):
+        read_bundle(target.getvalue())
+
+
+def test_too_large_files_are_refused_unread(tmp_path, monkeypatch):
+    monkeypatch.setattr(bundle_module, "LARGEST_BUNDLE_BYTES", 1000)
+    path = tmp_path / "large.efl"
+    path.write_bytes(BUNDLE_BYTES)
+    for source in (path, BUNDLE_BYTES):
+        with pytest.raises(TrainingError, match="E-BUNDLE-TOO-LARGE"):
+            read_bundle(source)
+
+
+@settings(max_examples=150, deadline=None)
+@given(position=st.integers(0, len(BUNDLE_BYTES) - 1), mask=st.integers(1, 255))
+def test_any_flipped_byte_is_refused_or_harmless(position, mask):
+    changed = bytearray(BUNDLE_BYTES)
+    changed[position] ^= mask
+    original = read_bundle(BUNDLE_BYTES)
+    try:
+        found = read_bundle(bytes(changed))
+    except TrainingError:
+        return
+    # Only unused bits of the zip's own headers (dates, attributes) may differ without notice.
+    assert found.sha256 != original.sha256
+    assert found.train_graph == original.train_graph
+    assert found.eval_graph == original.eval_graph
+    assert np.array_equal(found.initial_params, original.initial_params)
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=4) | st.floats(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(field=st.sampled_from(sorted(json.loads(ENTRIES["manifest.json"]))), value=JSON_VALUES)
+def test_any_manifest_value_is_refused_or_read(field, value):
+    document = json.loads(ENTRIES["manifest.json"])
+    document[field] = value
+    entries = ENTRIES | {"manifest.json": json.dumps(document).encode()}
+    try:
+        read_bundle(pack_stored(entries))
+    except TrainingError:
+        return
+
+
+def slot(name, shape, offset, splice_offset=0):
+    return ParameterSlot(name=name, shape=shape, offset=offset, splice_offset=splice_offset)
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"parameters": (slot("a", (2,), 0), slot("b", (2,), 3))}, "'b' does not follow"),
+        ({"parameters": (slot("a", (2,), 0), slot("a", (2,), 2))}, "twice"),
+        ({"parameters": (slot("a", (3,), 0),)}, "3 values, the manifest says 4"),
+        ({"parameters": (slot("a", (4,), 0, 9), slot("b", (1,), 4, 8))}, "'b' does not follow"),
+        ({"parameters": (), "dimension": 0}, "0 values"),
+        ({"classes": 0}, "classes 0"),
+        ({"input_shape": (3, 0)}, "input shape"),
+    ],
+)
+def test_contradictory_manifests_are_refused(changes, complaint):
+    good = Manifest(
+        parameters=(slot("a", (2, 1), 0), slot("b", (2,), 2)),
+        dimension=4,
+        input_name="x",
+        input_shape=(3,),
+        output_name="y",
+        classes=2,
+        loss="cross_entropy",
+        optimizer="sgd",
+        opset=17,
+        ir_version=8,
+        minimum_onnxruntime="1.16.3",
+        source_sha256="00",
+        files={},
+    )
+    assert parse_manifest(good.to_json()) == good
+    with pytest.raises(ValueError, match=complaint):
+        dataclasses.replace(good, **changes)
+
+
+def test_the_exported_model_computes_what_the_trainer_predicts():
+    trainer = OnnxTrainer(BUNDLE_BYTES)
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(40, 64, 6)).astype(np.float32)
+    trainer.fit(x, rng.integers(0, 7, 40), epochs=2, batch_size=8, lr=0.1, rng=rng)
+    exported = export_model(read_bundle(BUNDLE_BYTES), trainer.params())
+    onnx.checker.check_model(onnx.load_from_string(exported), full_check=True)
+    session = onnxruntime.InferenceSession(exported, providers=["CPUExecutionProvider"])
+    logits = session.run(["logits"], {"window": x})[0]
+    assert np.abs(logits - trainer.predict(x)).max() < 1e-5
+    weights = {
+        t.name: onnx.numpy_helper.to_array(t)
+        for t in onnx.load_from_string(exported).graph.initializer
+    }
+    for s in trainer.manifest.parameters:
+        expected = trainer.params()[s.offset : s.offset + s.size].reshape(s.shape)
+        assert np.array_equal(weights[s.name], expected)
+
+
+def test_exporting_the_first_parameters_gives_the_source_weights_back():
+    exported = onnx.load_from_string(
+        export_model(read_bundle(BUNDLE_BYTES), read_bundle(BUNDLE_BYTES).initial_params)
+    )
+    assert list(exported.graph.initializer) == list(demo_model(1).graph.initializer)
+    assert list(exported.graph.node) == list(demo_model(1).graph.node)
+
+
+def test_export_refuses_parameters_of_another_model():
+    with pytest.raises(TrainingError, match="E-PARAMS-SHAPE"):
+        export_model(read_bundle(BUNDLE_BYTES), np.zeros(5, np.float32))
