@@ -98,7 +98,12 @@ class EmbeddedEndpoint:
                 f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}",
                 self._port,
             )
-            await self.start()
+            try:
+                await self.start()
+            except EnvironmentProblem as error:
+                if error.code != "E-BROKER-START":
+                    raise
+                _LOGGER.warning("%s", error)  # counts as one more death
 
     async def close(self) -> None:
         """End the broker; clients see their links break."""

@@ -111,7 +111,7 @@ async def _connection(
         body = b"\0\4MQTT\4\2" + struct.pack(">HH", 30, len(client_id)) + client_id
         writer.write(bytes([0x10]) + _length(len(body)) + body)
         await writer.drain()
-        _require_accepted(await reader.readexactly(4))
+        _require_accepted(await reader.readexactly(4), f"{host}:{port}")
         yield reader, writer
         writer.write(b"\xe0\0")
         await writer.drain()
@@ -121,14 +121,14 @@ async def _connection(
             await writer.wait_closed()
 
 
-def _require_accepted(answer: bytes) -> None:
+def _require_accepted(answer: bytes, address: str) -> None:
     """Check a CONNACK: four bytes, the last is the verdict."""
     if answer[:2] != bytes([_CONNACK, 2]) or answer[2] > 1:
         raise _NotMqttError("an answer that is no CONNACK")
     if answer[3] != 0:
         raise TransportError(
             "E-BROKER-REFUSED",
-            "a broker that takes MQTT 3.1.1 clients without credentials on loopback",
+            f"a broker at {address} that takes MQTT 3.1.1 clients without credentials",
             f"refusal code {answer[3]}",
             "point the agent at the gateway's own broker",
         )
