@@ -80,11 +80,12 @@ def _read_arrays(path: Path) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
             "E-DATA-MISSING", f"a data file at {path}", "no such file", "check the path"
         )
     try:
-        loaded = np.load(path, allow_pickle=False)
-        if not isinstance(loaded, np.lib.npyio.NpzFile):
-            raise _damaged(path, "a single array")
-        with loaded as archive:
-            missing = sorted({"x", "y"} - set(archive.files))
+        # numpy leaves a file that it opened itself open when the content is no archive.
+        with path.open("rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            if not isinstance(loaded, np.lib.npyio.NpzFile):
+                raise _damaged(path, "a single array")
+            missing = sorted({"x", "y"} - set(loaded.files))
             if missing:
                 raise DataError(
                     "E-DATA-KEYS",
@@ -92,7 +93,7 @@ def _read_arrays(path: Path) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
                     f"no {' and no '.join(missing)} in {path.name}",
                     "save with numpy.savez(path, x=..., y=...)",
                 )
-            return archive["x"], archive["y"]
+            return loaded["x"], loaded["y"]
     except _UNREADABLE as error:
         raise _damaged(path, type(error).__name__) from error
 
@@ -113,7 +114,7 @@ def _as_float32(x: NDArray[np.generic]) -> NDArray[np.float32]:
         )
     # A float64 beyond float32's range becomes infinite, which the finiteness check then names.
     with np.errstate(over="ignore"):
-        return np.ascontiguousarray(x, dtype=np.float32)
+        return np.asarray(x, dtype=np.float32, order="C")
 
 
 def _as_int64(y: NDArray[np.generic]) -> NDArray[np.int64]:
@@ -124,4 +125,4 @@ def _as_int64(y: NDArray[np.generic]) -> NDArray[np.int64]:
             str(y.dtype),
             "convert y to int64 before saving it",
         )
-    return np.ascontiguousarray(y, dtype=np.int64)
+    return np.asarray(y, dtype=np.int64, order="C")
