@@ -1,5 +1,7 @@
 """From an update to the packed masked input: clip, round, noise, check coordinates, masks."""
 
+from functools import lru_cache
+
 import numpy as np
 
 from edgefl._native import CHECK_COORDINATES
@@ -12,6 +14,7 @@ from edgefl.secagg.masking import mask_and_pack, with_check_coordinates
 from edgefl.secagg.session import PeerKeys, Session, advert_digest
 
 
+@lru_cache(maxsize=4)
 def session_of(plan: SessionPlan) -> Session:
     """Return the key context of a plan."""
     return Session(

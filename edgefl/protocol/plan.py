@@ -5,7 +5,8 @@ and signature.
 """
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 from edgefl._native import verify
 from edgefl.errors import RemoteProtocolError, WireError
@@ -94,6 +95,7 @@ class SessionPlan:
     training: TrainingPlan
     privacy: PrivacyPlan
     ledger_head: bytes
+    _encoded: bytes = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Check that the parts agree with each other."""
@@ -129,6 +131,7 @@ class SessionPlan:
                 f"at most {self.privacy.n_cohort} members, as the ring was sized",
                 f"{len(devices)}",
             )
+        object.__setattr__(self, "_encoded", self._encode())
 
     @property
     def ring_bits(self) -> int:
@@ -138,7 +141,7 @@ class SessionPlan:
     @property
     def session_id(self) -> SessionId:
         """SHA-256 of the deterministic encoding."""
-        return session_id_of(self.to_bytes())
+        return session_id_of(self._encoded)
 
     def position_of(self, device: str) -> int | None:
         """Return the position of `device` among the members."""
@@ -152,16 +155,13 @@ class SessionPlan:
         Raises:
             RemoteProtocolError: An advert was swapped, or made for another call.
         """
-        for member in self.members:
-            if not verify(member.identity_key, member.signed_bytes(self.call_id), member.signature):
-                raise RemoteProtocolError(
-                    "E-ADVERT-SIGNATURE",
-                    f"keys signed by {member.device} for this call",
-                    "another signature",
-                )
+        _require_signed_adverts(self)
 
     def to_bytes(self) -> bytes:
         """Return the deterministic CBOR."""
+        return self._encoded
+
+    def _encode(self) -> bytes:
         return encode(
             {
                 0: self.fleet,
@@ -183,6 +183,10 @@ class SessionPlan:
             }
         )
 
+    def __hash__(self) -> int:
+        """Hash the encoding, which holds every field."""
+        return hash(self._encoded)
+
     @classmethod
     def from_bytes(cls, payload: bytes) -> "SessionPlan":
         """Parse a plan.
@@ -191,6 +195,10 @@ class SessionPlan:
             WireError: The bytes are not a plan that this process understands whole; unknown fields
                 are refused, since a device must not agree to what it cannot read.
         """
+        return _parse_plan(payload)
+
+    @classmethod
+    def _parse(cls, payload: bytes) -> "SessionPlan":
         body = as_body(decode(payload))
         if sorted(body) != list(range(16)):
             raise WireError(
@@ -216,6 +224,19 @@ class SessionPlan:
         )
 
 
+@lru_cache(maxsize=4)
+def _require_signed_adverts(plan: SessionPlan) -> None:
+    # Remembered for the newest plans: a simulated fleet checks one plan once, not once a device.
+    for member in plan.members:
+        if not verify(member.identity_key, member.signed_bytes(plan.call_id), member.signature):
+            raise RemoteProtocolError(
+                "E-ADVERT-SIGNATURE",
+                f"keys signed by {member.device} for this call",
+                "another signature",
+            )
+
+
+@lru_cache(maxsize=4)
 def session_id_of(plan: bytes) -> SessionId:
     """Return the session id of a plan's bytes."""
     return SessionId(hashlib.sha256(plan).digest())
@@ -233,3 +254,8 @@ def _suite(number: int) -> Suite:
         return Suite(number)
     except ValueError:
         raise WireError("E-PLAN-SUITE", "a known suite", str(number)) from None
+
+
+@lru_cache(maxsize=4)
+def _parse_plan(payload: bytes) -> SessionPlan:
+    return SessionPlan._parse(payload)  # noqa: SLF001 - the class's own parser, remembered

@@ -1,0 +1,36 @@
+"""Virtual time: callbacks in order of their time, then of their making."""
+
+import heapq
+from collections.abc import Callable
+
+
+class VirtualClock:
+    """A clock that jumps from one event to the next."""
+
+    def __init__(self) -> None:
+        """Start at zero."""
+        self.now_s = 0.0
+        self._queue: list[tuple[float, int, Callable[[], None]]] = []
+        self._made = 0
+
+    def call_at(self, at_s: float, callback: Callable[[], None]) -> None:
+        """Run `callback` at a time, or now if that is past."""
+        self._made += 1
+        heapq.heappush(self._queue, (max(at_s, self.now_s), self._made, callback))
+
+    def call_after(self, delay_s: float, callback: Callable[[], None]) -> None:
+        """Run `callback` after a delay."""
+        self.call_at(self.now_s + delay_s, callback)
+
+    def run_next(self) -> bool:
+        """Run the next callback; return False if there is none."""
+        if not self._queue:
+            return False
+        self.now_s, _, callback = heapq.heappop(self._queue)
+        callback()
+        return True
+
+    @property
+    def next_s(self) -> float | None:
+        """When the next callback is due."""
+        return self._queue[0][0] if self._queue else None
