@@ -10,11 +10,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from edgefl._native import verify
-from edgefl.errors import LocalProtocolError, RemoteProtocolError
+from edgefl.errors import ConfigError, LocalProtocolError, RemoteProtocolError
 from edgefl.privacy.plan import PrivacyPlan
 from edgefl.protocol import wire
 from edgefl.protocol.device import call_id_of
+from edgefl.protocol.envelope import NO_SESSION
 from edgefl.protocol.events import (
     AggregatorEffect,
     AggregatorEvent,
@@ -47,7 +47,7 @@ from edgefl.protocol.messages import (
     SharedKeys,
     UnmaskRequest,
 )
-from edgefl.protocol.plan import SessionPlan, TrainingPlan
+from edgefl.protocol.plan import SessionPlan, TrainingPlan, require_sound_advert
 from edgefl.protocol.reasons import AbortReason, AdversaryClass, DropReason, Phase, Suite
 from edgefl.protocol.report import Dropout, PhaseCount, RoundReport
 from edgefl.secagg.masking import add_packed
@@ -109,6 +109,7 @@ class AggregatorRound:
         Raises:
             LocalProtocolError: The population is larger than the cohort that the ring was sized
                 for.
+            ConfigError: The survivor floor is too low for the population to be unmasked at it.
         """
         if len(setup.population) > setup.privacy.n_cohort:
             raise LocalProtocolError(
@@ -116,9 +117,18 @@ class AggregatorRound:
                 f"at most {setup.privacy.n_cohort} devices",
                 str(len(setup.population)),
             )
+        least_floor = threshold_for(len(setup.population)) + 1
+        if setup.privacy.survivor_floor < least_floor:
+            # Survivors at the floor could not be unmasked: nobody holds a share of its own secret.
+            raise ConfigError(
+                "E-FLOOR-THRESHOLD",
+                f"a survivor floor of at least {least_floor} for {len(setup.population)} devices",
+                str(setup.privacy.survivor_floor),
+                "raise the survivor floor or call fewer devices",
+            )
         self._setup = setup
         self._offline = set(offline)
-        self._left: set[str] = set()
+        self._left: dict[str, DropReason] = {}
         self._phase_started_s = now_s
         self.phase = Phase.CHECK_IN
         self.plan: SessionPlan | None = None
@@ -134,6 +144,7 @@ class AggregatorRound:
         self._sum_check_held: bool | None = None
         self._counts: list[PhaseCount] = []
         self._dropouts: dict[str, Dropout] = {}
+        self._closing: dict[str, RoundClosed] = {}
 
     # ------------------------------------------------------------ public
 
@@ -175,11 +186,13 @@ class AggregatorRound:
         """Return the devices that the current phase still waits for."""
         if self.phase.is_final:
             return []
-        return sorted(self._expected() - self._done() - self._offline - self._left)
+        return sorted(self._expected() - self._done() - self._offline - self._left.keys())
 
     def message_for(self, device: str) -> AggregatorMessage | None:
         """Return what `device` should have received by now, for sending it again."""
         position = None if self.plan is None else self.plan.position_of(device)
+        if self.phase.is_final:
+            return self._closing.get(device)
         if self.phase is Phase.CHECK_IN:
             return self._setup.call if device in self._setup.population else None
         if self.plan is None or position is None or device in self._left:
@@ -196,8 +209,8 @@ class AggregatorRound:
         """Take one event and return what to do, in order.
 
         Raises:
-            RemoteProtocolError: A device broke the protocol; the state is unchanged but for the
-                device's removal.
+            RemoteProtocolError: A device broke the protocol; the state is unchanged, and the
+                driver is to call `remove`.
         """
         if self.phase.is_final:
             return ()
@@ -228,10 +241,7 @@ class AggregatorRound:
             raise RemoteProtocolError(
                 "E-CHECK-IN-IDENTITY", "an advert of the sender", "another device's"
             )
-        if not verify(known, advert.signed_bytes(message.call_id), advert.signature):
-            raise RemoteProtocolError(
-                "E-ADVERT-SIGNATURE", "an advert signed by the sender", "another signature"
-            )
+        require_sound_advert(advert, message.call_id)
         earlier = self._adverts.setdefault(device, advert)
         if earlier != advert:
             raise RemoteProtocolError("E-CHECK-IN-TWICE", "one advert per call", "a second one")
@@ -298,16 +308,21 @@ class AggregatorRound:
 
     def _on_leave(self, event: DeviceSaid, now_s: float) -> tuple[AggregatorEffect, ...]:
         # A leave from an earlier session says nothing about this one.
-        is_current = event.session_id == (bytes(32) if self.plan is None else self.plan.session_id)
-        if not is_current or event.device not in self._expected():
+        session_ids: set[bytes] = set() if self.plan is None else {self.plan.session_id}
+        if self.phase is Phase.CHECK_IN or event.device not in self._sharers():
+            # A device that refuses the plan belongs to no session yet.
+            session_ids.add(NO_SESSION)
+        if event.session_id not in session_ids:
             return ()
         return self.remove(event.device, DropReason.LEFT, now_s)
 
     def remove(self, device: str, reason: DropReason, now_s: float) -> tuple[AggregatorEffect, ...]:
         """Stop waiting for a device that left or broke the protocol. What it already gave stays."""
-        if self.phase.is_final or device not in self._expected() or device in self._done():
+        if self.phase.is_final or device in self._left or device not in self._expected():
             return ()
-        self._left.add(device)
+        self._left[device] = reason
+        if device in self._done():
+            return ()  # Later phases will not wait for it.
         self._note_dropout(device, reason)
         return self._advance_if_complete(now_s)
 
@@ -372,9 +387,8 @@ class AggregatorRound:
 
     def _close_phase(self, now_s: float) -> tuple[AggregatorEffect, ...]:
         for device in sorted(self._expected() - self._done()):
-            self._note_dropout(
-                device, DropReason.OFFLINE if device in self._offline else DropReason.TIMED_OUT
-            )
+            silence = DropReason.OFFLINE if device in self._offline else DropReason.TIMED_OUT
+            self._note_dropout(device, self._left.get(device, silence))
         if len(self._done()) < self._needed():
             return self._abort(_SHORTFALL[self.phase], now_s)
         if self.phase is Phase.UNMASKING:
@@ -481,14 +495,14 @@ class AggregatorRound:
             sum_check_held=self._sum_check_held,
             charged=self._is_charged,
         )
-        closing = (
-            SendDown(
-                device=device,
-                message=RoundClosed(
-                    phase=outcome, reason=reason, counted=committed and device in survivors
-                ),
+        self._closing = {
+            device: RoundClosed(
+                phase=outcome, reason=reason, counted=committed and device in survivors
             )
             for device in members
+        }
+        closing = (
+            SendDown(device=device, message=message) for device, message in self._closing.items()
         )
         # The model and the report come first: a device that hears "counted" must be able
         # to rely on it.
@@ -502,7 +516,7 @@ class AggregatorRound:
         if self.phase is Phase.SHARE_KEYS:
             return set(self._adverts)
         if self.phase is Phase.MASKED_INPUT:
-            return {self._device(position) for position in self._shared}
+            return self._sharers()
         return {self._device(position) for position in self._survivors}
 
     def _done(self) -> set[str]:
@@ -522,6 +536,9 @@ class AggregatorRound:
             # threshold is needed.
             return self.plan.threshold + 1
         return floor
+
+    def _sharers(self) -> set[str]:
+        return {self._device(position) for position in self._shared}
 
     def _device(self, position: int) -> str:
         if self.plan is None:

@@ -8,7 +8,7 @@ import hashlib
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from edgefl._native import verify
+from edgefl._native import AgreementKey, Seed, verify
 from edgefl.errors import RemoteProtocolError, WireError
 from edgefl.privacy.plan import PrivacyPlan
 from edgefl.protocol.messages import DIGEST_BYTES, MAX_ATTEMPT, MAX_COHORT, KeyAdvert
@@ -26,6 +26,8 @@ from edgefl.protocol.wire import (
 from edgefl.types import SessionId
 
 MAX_DIMENSION = 2**28
+_PROBE_KEY = AgreementKey.from_seed(Seed.from_bytes(bytes(range(32))))
+"""No secret: whether a public key is of small order does not depend on the other end's key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,10 +112,11 @@ class SessionPlan:
         ):
             if len(set(keys)) != len(keys):
                 raise WireError("E-PLAN-KEYS", "distinct keys", "one key twice")
-        if not 2 <= self.threshold <= self.survivor_floor <= len(devices):
+        # Below the floor: of the survivors, all but the owner hold a share of its secret.
+        if not 2 <= self.threshold < self.survivor_floor <= len(devices):
             raise WireError(
                 "E-PLAN-THRESHOLDS",
-                "2 <= threshold <= survivor floor <= cohort",
+                "2 <= threshold < survivor floor <= cohort",
                 f"{self.threshold}, {self.survivor_floor}, {len(devices)}",
             )
         if (
@@ -150,10 +153,10 @@ class SessionPlan:
         )
 
     def require_signed_adverts(self) -> None:
-        """Check that every member's keys are signed by its identity for this call.
+        """Check that every member's keys are usable and signed by its identity for this call.
 
         Raises:
-            RemoteProtocolError: An advert was swapped, or made for another call.
+            RemoteProtocolError: An advert was swapped, made for another call, or holds a weak key.
         """
         _require_signed_adverts(self)
 
@@ -228,12 +231,22 @@ class SessionPlan:
 def _require_signed_adverts(plan: SessionPlan) -> None:
     # Remembered for the newest plans: a simulated fleet checks one plan once, not once a device.
     for member in plan.members:
-        if not verify(member.identity_key, member.signed_bytes(plan.call_id), member.signature):
-            raise RemoteProtocolError(
-                "E-ADVERT-SIGNATURE",
-                f"keys signed by {member.device} for this call",
-                "another signature",
-            )
+        require_sound_advert(member, plan.call_id)
+
+
+def require_sound_advert(advert: KeyAdvert, call_id: bytes) -> None:
+    """Check that an advert is signed by its identity for this call and that its keys are usable.
+
+    Raises:
+        RemoteProtocolError: It was swapped, made for another call, or holds a public key of small
+            order, with which every neighbour's mask or seal would be known or fail.
+    """
+    if not verify(advert.identity_key, advert.signed_bytes(call_id), advert.signature):
+        raise RemoteProtocolError(
+            "E-ADVERT-SIGNATURE", "keys signed by their device for this call", "another signature"
+        )
+    for public_key in (advert.share_key, advert.mask_key):
+        _PROBE_KEY.agree(public_key, b"", b"")
 
 
 @lru_cache(maxsize=4)

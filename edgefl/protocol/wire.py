@@ -19,6 +19,10 @@ Body: TypeAlias = Mapping[int, WireValue]
 MAX_DEPTH = 8
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 
+# Heads of CBOR items. Source: RFC 8949, section 3.
+_MAJOR_BYTES, _MAJOR_TEXT, _MAJOR_LIST, _MAJOR_MAP, _MAJOR_TAG = 2, 3, 4, 5, 6
+_FIRST_LONG_ARGUMENT, _LAST_LONG_ARGUMENT = 24, 27
+
 
 def encode(value: WireValue) -> bytes:
     """Return the one deterministic encoding of `value`."""
@@ -42,6 +46,7 @@ def decode(payload: bytes) -> WireValue:
         raise WireError(
             "E-WIRE-SIZE", f"at most {MAX_MESSAGE_BYTES} bytes", f"{len(payload)} bytes"
         )
+    _require_plain_items(payload)
     try:
         value = cbor2.loads(payload)
         _require_plain(value, MAX_DEPTH)
@@ -56,6 +61,55 @@ def decode(payload: bytes) -> WireValue:
             "E-WIRE-CANONICAL", "the deterministic encoding", "another encoding of the same value"
         )
     return value  # type: ignore[no-any-return]
+
+
+def _require_plain_items(payload: bytes) -> None:
+    """Walk the encoded items without building any of them.
+
+    The decoder follows tags: shared references can make a few hundred bytes unfold to more nodes
+    than could ever be visited, and big numbers to integers that cannot be printed. Hence tags,
+    indefinite lengths, lengths beyond the payload and deep nesting are refused before it runs.
+    """
+    position = 0
+    missing_by_level = [1]
+    while missing_by_level:
+        if missing_by_level[-1] == 0:
+            missing_by_level.pop()
+            continue
+        if len(missing_by_level) > MAX_DEPTH:
+            raise WireError("E-WIRE-DEPTH", f"nesting of at most {MAX_DEPTH}", "deeper nesting")
+        missing_by_level[-1] -= 1
+        major, argument, position = _read_head(payload, position)
+        if major in (_MAJOR_BYTES, _MAJOR_TEXT):
+            _require_left(payload, position, argument)
+            position += argument
+        elif major in (_MAJOR_LIST, _MAJOR_MAP):
+            items = argument * (2 if major == _MAJOR_MAP else 1)
+            _require_left(payload, position, items)
+            missing_by_level.append(items)
+        elif major == _MAJOR_TAG:
+            raise WireError("E-WIRE-TYPE", "plain CBOR types", "a tag")
+
+
+def _read_head(payload: bytes, position: int) -> tuple[int, int, int]:
+    """Return major type, argument, and the position after the head of the item at `position`."""
+    _require_left(payload, position, 1)
+    major, short = payload[position] >> 5, payload[position] & 31
+    position += 1
+    if short < _FIRST_LONG_ARGUMENT:
+        return major, short, position
+    if short > _LAST_LONG_ARGUMENT:
+        raise WireError("E-WIRE-CBOR", "items of definite length", "another kind of item")
+    size_bytes = 1 << (short - _FIRST_LONG_ARGUMENT)
+    _require_left(payload, position, size_bytes)
+    end = position + size_bytes
+    return major, int.from_bytes(payload[position:end], "big"), end
+
+
+def _require_left(payload: bytes, position: int, size_bytes: int) -> None:
+    left_bytes = len(payload) - position
+    if size_bytes > left_bytes:
+        raise WireError("E-WIRE-CBOR", f"{size_bytes} more bytes", f"{left_bytes} bytes")
 
 
 def _require_plain(value: object, depth_left: int) -> None:

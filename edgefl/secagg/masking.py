@@ -17,7 +17,7 @@ from edgefl._native import (
     pack,
     unpack,
 )
-from edgefl.errors import RemoteProtocolError
+from edgefl.errors import RemoteProtocolError, WireError
 from edgefl.secagg.session import Session
 from edgefl.types import RingVector
 
@@ -95,7 +95,12 @@ def add_packed(total: RingVector, packed: bytes, ring_bits: int) -> None:
             f"{len(packed)} bytes",
         )
     values = np.empty(total.size, dtype=np.uint32)
-    unpack(packed, ring_bits, values)
+    try:
+        unpack(packed, ring_bits, values)
+    except WireError as error:
+        raise RemoteProtocolError(
+            "E-VECTOR-PADDING", "zero bits after the last coordinate", "bits that are set"
+        ) from error
     add_in_ring(total, values, ring_bits)
 
 
