@@ -216,6 +216,34 @@ def test_a_polite_close_publishes_everything_and_no_will(tmp_path):
     asyncio.run(run())
 
 
+def test_all_that_came_before_a_disconnect_is_passed_on(tmp_path):
+    """A device that is owed a retained message sends 100 of its own and goes to sleep."""
+
+    async def run():
+        async with (
+            running(tmp_path) as endpoint,
+            connected(endpoint.port, "gw", "q", "keep") as gateway,
+        ):
+            await gateway.transport.publish("keep", b"x", retain=True)
+            await until(lambda: gateway.payloads("keep"))
+            reader, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
+            writer.write(b"\x10\x0d\0\4MQTT\4\0\0\x3c\0\1s")
+            assert await reader.readexactly(4) == b"\x20\2\0\0"
+            subscribe = b"\x82\x09\0\1\0\4keep\1"
+            burst = [b"\x32\x06\0\1q\0" + bytes([k + 1, k]) for k in range(100)]
+            writer.write(subscribe + b"".join(burst) + b"\xe0\0")
+            await writer.drain()
+            answers = b""
+            while answers.count(b"\x40\2") < 100:  # PUBACKs: the broker has taken all
+                answers += await reader.read(4096)
+            writer.close()
+            await writer.wait_closed()
+            await until(lambda: len(gateway.payloads("q")) == 100)
+            assert [payload[0] for payload in gateway.payloads("q")] == list(range(100))
+
+    asyncio.run(run())
+
+
 def test_clients_come_back_after_the_broker_was_killed(tmp_path):
     async def run():
         async with contextlib.AsyncExitStack() as stack:
