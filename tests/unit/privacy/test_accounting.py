@@ -225,3 +225,35 @@ def test_replace_one_trap_needs_half_the_multiplier() -> None:
 def test_useless_input_is_refused(call, code: str) -> None:
     with pytest.raises(PrivacyError, match=code):
         call()
+
+
+@pytest.mark.parametrize(
+    ("dimension", "l1", "order", "expected"),
+    [
+        # order * 25, plus changed coordinates / (4 (order - 1)) between whole orders.
+        (3, 11.0, 1.5, 37.5 + 3 / 2),
+        (1000, 11.0, 1.5, 37.5 + 11 / 2),
+        (1000, 100.0, 1.5, 37.5 + 25 / 2),
+        (1000, 11.0, 2.0, 50.0),
+    ],
+)
+def test_bound_between_whole_orders_pays_for_the_lattice(
+    dimension: int, l1: float, order: float, expected: float
+) -> None:
+    """The proof needs this term though no exact divergence comes near it; see docs/privacy.md."""
+    half_curvature = math.log((0.5 + math.hypot(100.0, 1.5)) / 100.0)
+    bound = skellam_rdp_any_order(100.0, 25.0, l1, dimension, order)
+    assert bound == pytest.approx(half_curvature * expected, rel=1e-12)
+
+
+def test_generic_amplification_at_order_three_by_hand() -> None:
+    """The factor 3 covers mechanisms whose odd moments are not those of a Gaussian."""
+    rate, at_two, at_three = 0.3, 0.5, 0.8
+    moment = 0.7**2 * (1 + 2 * rate)
+    moment += 3 * rate**2 * 0.7 * math.exp(at_two) + 3 * rate**3 * math.exp(2 * at_three)
+    found = poisson_amplified_rdp(rate, [at_two, 10.0], [2.0, 3.0])[1]
+    assert found > math.log(moment) / 2
+    assert poisson_amplified_rdp(rate, [at_two, at_three], [2.0, 3.0])[1] == pytest.approx(
+        min(at_three, math.log(moment) / 2)
+    )
+    assert math.log(moment) / 2 < at_three

@@ -63,7 +63,7 @@ while True:
 
 
 def start(path: Path, point: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(  # noqa: S603 - our own interpreter and script
+    return subprocess.Popen(
         [sys.executable, "-c", CHILD, str(path), point, str(ACKNOWLEDGED_BEFORE)],
         stdout=subprocess.PIPE,
         cwd=Path(__file__).parents[3],
