@@ -8,8 +8,8 @@ from typing import Final
 class Recipe:
     """Settings of one federated task, in the order in which they act.
 
-    The aggregator's step, with mean update m of a round (sum of clipped, noised updates /
-    survivors): `velocity = server_momentum * velocity + m; params = params + server_lr * velocity`.
+    The aggregator's step, with m = sum of the survivors' clipped, noised updates / devices of the
+    cohort: `velocity = server_momentum * velocity + m; params = params + server_lr * velocity`.
 
     Attributes:
         model_seed: Seed of the first parameters.
@@ -39,9 +39,10 @@ SPAR_RECIPE: Final = Recipe(
     rounds=20,
     local_epochs=4,
     batch_size=16,
-    lr=0.1,
-    clip_norm=1.0,
+    lr=0.2,
+    clip_norm=1.5,
     noise_multiplier=0.1,
     server_momentum=0.6,
-    server_lr=1.0,
+    server_lr=1.2,
 )
+"""Chosen on the pairs (1, 2), (3, 4), (5, 6) and (7, 8) of left-out people, never on 9 and 10."""
