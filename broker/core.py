@@ -24,7 +24,6 @@ from broker.events import (
     TaskEnded,
     TaskSubmitted,
     UnmaskingEnded,
-    Woken,
 )
 from broker.population import Population
 from broker.server_step import ModelState, apply_step
@@ -264,10 +263,9 @@ class GatewayCore:
         for device in self._population.take_gone(now_s):
             effects.append(Reported(kind="device-offline", fields={"device": device}))
             effects += self._feed(DeviceOffline(device=device), now_s)
-        if self._round is not None and self._round_timer_s is not None:
-            if now_s >= self._round_timer_s:
-                self._round_timer_s = None
-                effects += self._feed(TimerFired(), now_s)
+        if self._round_timer_s is not None and now_s >= self._round_timer_s:
+            self._round_timer_s = None
+            effects += self._feed(TimerFired(), now_s)
         effects += self._resend(now_s)
         effects += self._maybe_open_round(now_s)
         effects += self._notice(now_s)
@@ -451,8 +449,16 @@ class GatewayCore:
             zeros = np.zeros_like(event.initial_parameters)
             model = ModelState(parameters=event.initial_parameters, velocity=zeros)
             state = TaskState(committed=0, outcome=RUNNING, model=model)
+        # After a crash the folder may lack the newest model: hand it out once more.
+        kept: list[GatewayEffect] = []
+        if state.committed > 0:
+            newest = state.model.parameters
+            kept.append(
+                ModelChanged(task=spec.name, round_number=state.committed, parameters=newest)
+            )
         if state.outcome != RUNNING:
-            return []
+            ended = TaskEnded(task=spec.name, outcome=state.outcome, reason="ended before")
+            return [*kept, ended]
         task = _ActiveTask(
             spec=spec,
             privacy=privacy,
@@ -469,7 +475,7 @@ class GatewayCore:
             "ring_bits": privacy.ring_bits,
             "epsilon_planned": privacy.epsilon_declared,
         }
-        return [Reported(kind="task", fields=fields), *self._maybe_open_round(now_s)]
+        return [*kept, Reported(kind="task", fields=fields), *self._maybe_open_round(now_s)]
 
     def _devices_needed(self, task: _ActiveTask) -> int:
         is_first = task.state.committed == 0 and task.attempts == 0
@@ -808,6 +814,3 @@ def _version(text: str) -> tuple[int, ...]:
     """Return the leading numbers of a version; whatever is no number counts as 0."""
     parts = text.split("+")[0].split(".")[:3]
     return tuple(int(part) if part.isdecimal() and len(part) < 9 else 0 for part in parts)
-
-
-__all__ = ["GatewayCore", "GatewaySettings", "LedgerStore", "Woken"]

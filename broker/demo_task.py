@@ -1,4 +1,4 @@
-"""The demo's task: the shipped recordings, the studied recipe, and the privacy that goes with it."""
+"""The demo's task: shipped recordings, studied recipe, and the privacy that goes with them."""
 
 import math
 

@@ -110,3 +110,16 @@ class EnvironmentProblem(EdgeflError):
     """The machine lacks something: a package, a free port, memory, a file descriptor."""
 
     exit_code = 4
+
+
+def first_known(group: ExceptionGroup[Exception]) -> Exception:
+    """Return the error of a group to show to the user: the first of ours, else the first."""
+    flat: list[Exception] = []
+    pending: list[Exception] = [group]
+    while pending:
+        error = pending.pop(0)
+        if isinstance(error, ExceptionGroup):
+            pending.extend(error.exceptions)
+        else:
+            flat.append(error)
+    return next((error for error in flat if isinstance(error, EdgeflError)), flat[0])

@@ -1,0 +1,75 @@
+"""Lines for the operator: one for each phase, each round, each long wait."""
+
+from collections import Counter
+
+from broker.events import Json, Reported
+
+
+def format_report(report: Reported) -> str:
+    """Return one line for a terminal."""
+    formatter = _FORMATTERS.get(report.kind)
+    if formatter is not None:
+        return formatter(report.fields)
+    pairs = " ".join(f"{name}={value}" for name, value in report.fields.items())
+    return f"{report.kind}: {pairs}"
+
+
+def _phase(fields: dict[str, Json]) -> str:
+    return (
+        f"round {fields['round']} (attempt {fields['attempt']}) {fields['phase']}: "
+        f"{fields['expected']} devices, {fields['needed']} needed"
+    )
+
+
+def _round(fields: dict[str, Json]) -> str:
+    head = f"round {fields['round']} (attempt {fields['attempt']}) {fields['outcome']}"
+    if "phases" not in fields:
+        return f"{head}: {fields['reason']} in {fields.get('in_phase')}"
+    dropouts = fields["dropouts"]
+    drops = Counter(
+        f"{drop['phase']}/{drop['reason']}"
+        for drop in (dropouts if isinstance(dropouts, list) else [])
+        if isinstance(drop, dict)
+    )
+    dropped = ", ".join(f"{count} {what}" for what, count in sorted(drops.items())) or "none"
+    if fields["outcome"] != "COMMITTED":
+        return f"{head}: {fields['reason']}; dropped: {dropped}"
+    return (
+        f"{head}: sum of {fields['survivors']} devices, check held; dropped: {dropped}; "
+        f"epsilon {_number(fields['epsilon_server'])} server, "
+        f"{_number(fields['epsilon_release'])} release"
+    )
+
+
+def _waiting(fields: dict[str, Json]) -> str:
+    silent = fields.get("silent")
+    names = (
+        f", silent: {', '.join(str(name) for name in silent[:8])}"
+        if isinstance(silent, list)
+        else ""
+    )
+    return f"waiting for {fields['for']}: {fields['have']}/{fields['need']}{names}"
+
+
+def _evaluated(fields: dict[str, Json]) -> str:
+    return (
+        f"round {fields['round']} accuracy {_number(fields['accuracy'], 3)} on "
+        f"{fields['examples']} examples held out"
+    )
+
+
+def _task_ended(fields: dict[str, Json]) -> str:
+    return f"task {fields['task']} {fields['outcome']}: {fields['reason']}"
+
+
+def _number(value: Json, digits: int = 1) -> str:
+    return f"{value:.{digits}f}" if isinstance(value, int | float) else str(value)
+
+
+_FORMATTERS = {
+    "phase": _phase,
+    "round": _round,
+    "waiting": _waiting,
+    "evaluated": _evaluated,
+    "task-ended": _task_ended,
+}

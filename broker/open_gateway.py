@@ -1,0 +1,134 @@
+"""Open a gateway's state folder: identity, ledger, state, core."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from broker.core import GatewayCore, GatewaySettings
+from broker.events import Reported
+from broker.ledger import LedgerFile
+from broker.runtime import GatewayRuntime, RuntimeSettings
+from edgefl import __version__
+from edgefl._native import Seed, SigningKey
+from edgefl.errors import EnvironmentProblem, StorageError
+from edgefl.privacy.ledger import Ledger, LedgerEntry, Release
+from edgefl.storage.base import KeyValueStore
+from edgefl.storage.sqlite import open_sqlite
+from edgefl.types import FleetName
+
+_IDENTITY = "identity-seed"
+_LEDGER_WITNESS = "ledger-witness"
+
+
+class GatewayEntropy:
+    """Fresh nonces from the operating system."""
+
+    def fresh_seed(self) -> Seed:
+        """Return 32 new bytes."""
+        return Seed.generate()
+
+
+async def run_gateway(
+    *,
+    state_dir: Path,
+    fleet: FleetName,
+    port: int,
+    stop_when_idle: bool,
+    on_report: Callable[[Reported], None],
+) -> None:
+    """Run a gateway from its state folder until it is cancelled.
+
+    Args:
+        state_dir: Its folder; made if absent.
+        fleet: The fleet's name.
+        port: Of the embedded broker; 0 picks a free one.
+        stop_when_idle: End when every task handed in has ended.
+        on_report: Called with each line for the operator.
+
+    Raises:
+        EdgeflError: The state is damaged or in use, the port is taken, the disk is full.
+    """
+    _make_folder(state_dir)
+    store = open_sqlite(state_dir / "gateway.sqlite", namespace="gateway")
+    try:
+        with _open_ledger(state_dir / "ledger.jsonl", store) as ledger:
+            core = GatewayCore(
+                settings=GatewaySettings(
+                    fleet=fleet, signing_key=_identity(store), least_agent_version=__version__
+                ),
+                store=store,
+                ledger=WitnessedLedger(ledger, store),
+                entropy=GatewayEntropy(),
+            )
+            runtime = GatewayRuntime(
+                settings=RuntimeSettings(
+                    fleet=fleet, state_dir=state_dir, port=port, stop_when_idle=stop_when_idle
+                ),
+                core=core,
+                on_report=on_report,
+            )
+            await runtime.run()
+    finally:
+        store.close()
+
+
+def _make_folder(state_dir: Path) -> None:
+    try:
+        state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise EnvironmentProblem(
+            "E-STATE-DIR",
+            f"a folder at {state_dir}",
+            error.strerror or str(error),
+            "choose another --state",
+        ) from error
+
+
+class WitnessedLedger:
+    """The ledger file, with its length and head repeated in the state database.
+
+    A ledger that was cut back or replaced behind the gateway's back is so refused at the next
+    start.
+    """
+
+    def __init__(self, file: LedgerFile, store: KeyValueStore) -> None:
+        """Wrap an open ledger."""
+        self._file = file
+        self._store = store
+
+    @property
+    def ledger(self) -> Ledger:
+        """The entries so far."""
+        return self._file.ledger
+
+    def append(self, release: Release) -> LedgerEntry:
+        """Charge one release durably, then note the new head."""
+        entry = self._file.append(release)
+        _remember(self._store, self._file.ledger)
+        return entry
+
+
+def _open_ledger(path: Path, store: KeyValueStore) -> LedgerFile:
+    witness = store.get(_LEDGER_WITNESS)
+    if witness is None and not path.exists():
+        file = LedgerFile.create(path)
+        _remember(store, file.ledger)
+        return file
+    if witness is None:
+        return LedgerFile.open(path)
+    length, _, head = witness.decode().partition(" ")
+    return LedgerFile.open(path, (int(length), head))
+
+
+def _remember(store: KeyValueStore, ledger: Ledger) -> None:
+    store.put(_LEDGER_WITNESS, f"{len(ledger)} {ledger.head}".encode())
+
+
+def _identity(store: KeyValueStore) -> SigningKey:
+    stored = store.get(_IDENTITY)
+    if stored is None:
+        seed = Seed.generate()
+        store.put(_IDENTITY, seed.export_bytes())
+        return SigningKey.from_seed(seed)
+    if len(stored) != 32:
+        raise StorageError("E-IDENTITY", "an identity of 32 bytes", f"{len(stored)} bytes")
+    return SigningKey.from_seed(Seed.from_bytes(stored))

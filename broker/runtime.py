@@ -1,0 +1,277 @@
+"""The gateway's shell: asyncio around `GatewayCore`, with the endpoint, MQTT, disk and a clock."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from broker.core import GatewayCore
+from broker.endpoint import EmbeddedEndpoint
+from broker.events import (
+    Arrived,
+    EvaluationEnded,
+    GatewayEffect,
+    GatewayEvent,
+    Json,
+    LinkLost,
+    LinkRestored,
+    ModelChanged,
+    Publish,
+    Reported,
+    RunUnmasking,
+    TaskEnded,
+    TaskSubmitted,
+    UnmaskingEnded,
+    Woken,
+)
+from broker.task_folder import SubmittedTask, list_tasks, load_task, save_model
+from edgefl.errors import EdgeflError, TransportError, first_known
+from edgefl.protocol import topics, unmasking
+from edgefl.training.evaluate import Evaluator
+from edgefl.transport.base import Inbound, LinkUp, Will
+from edgefl.transport.mqtt import MqttTransport
+from edgefl.transport.settings import MqttSettings
+from edgefl.types import FleetName
+
+_LOGGER = logging.getLogger(__name__)
+_SCAN_S = 0.5
+_HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeSettings:
+    """Where a gateway lives.
+
+    Attributes:
+        state_dir: Its folder.
+        port: Of the embedded broker; 0 picks a free one.
+        stop_when_idle: End when every task handed in has ended.
+    """
+
+    fleet: FleetName
+    state_dir: Path
+    port: int
+    stop_when_idle: bool = False
+
+
+class GatewayRuntime:
+    """Runs one gateway until it is cancelled.
+
+    Args:
+        settings: Where it lives.
+        core: The gateway.
+        on_report: Called with each line for the operator.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: RuntimeSettings,
+        core: GatewayCore,
+        on_report: Callable[[Reported], None],
+    ) -> None:
+        """Prepare; nothing runs before `run`."""
+        self._settings = settings
+        self._core = core
+        self._on_report = on_report
+        self._endpoint = EmbeddedEndpoint(
+            port=settings.port, state_dir=settings.state_dir / "broker"
+        )
+        self._events: asyncio.Queue[GatewayEvent] = asyncio.Queue()
+        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="gateway")
+        self._tasks: dict[str, SubmittedTask] = {}
+        self._evaluators: dict[str, Evaluator] = {}
+        self._refused: set[str] = set()
+        self._unfinished: set[str] = set()
+        self._jobs: set[asyncio.Task[None]] = set()
+        self._log: TextIO | None = None
+
+    async def run(self) -> None:
+        """Run until cancelled, or until idle where that was asked for.
+
+        Raises:
+            EdgeflError: The port is in use, the disk is full, the state is damaged.
+        """
+        settings = self._settings
+        await self._endpoint.start()
+        transport = self._make_transport()
+        with (settings.state_dir / "events.jsonl").open("a", buffering=1) as log:
+            self._log = log
+            self._write_gateway_file()
+            try:
+                await transport.start()
+                await transport.subscribe(*self._core.topics)
+                await self._run_tasks(transport)
+            finally:
+                self._worker.shutdown(wait=False, cancel_futures=True)
+                with contextlib.suppress(TransportError):
+                    await transport.publish(topics.aggregator(settings.fleet), b"", retain=True)
+                await transport.close()
+                await self._endpoint.close()
+                (settings.state_dir / "gateway.json").unlink(missing_ok=True)
+
+    async def _run_tasks(self, transport: MqttTransport) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._endpoint.supervise(), name="endpoint")
+                reading = group.create_task(self._read_transport(transport), name="transport")
+                scanning = group.create_task(self._scan_tasks(), name="task folder")
+                await self._work(group, transport)
+                # Idle, and asked to end then.
+                scanning.cancel()
+                reading.cancel()
+                await self._endpoint.close()
+        except ExceptionGroup as errors:
+            raise first_known(errors) from errors
+
+    def _make_transport(self) -> MqttTransport:
+        fleet = self._settings.fleet
+        mqtt = MqttSettings(
+            host=_HOST,
+            port=self._endpoint.port,
+            client_id=f"edgefl-{fleet}-aggregator",
+            keepalive_s=20,
+            max_outbox_messages=4096,
+            max_outbox_bytes=64 << 20,
+            max_inbox_messages=8192,
+        )
+        return MqttTransport(mqtt, Will(topic=topics.aggregator(fleet), payload=b"", retain=True))
+
+    def _write_gateway_file(self) -> None:
+        """Say where the gateway listens, for scripts on the same machine."""
+        content: dict[str, Json] = {
+            "host": _HOST,
+            "port": self._endpoint.port,
+            "fleet": self._settings.fleet,
+            "pid": os.getpid(),
+        }
+        path = self._settings.state_dir / "gateway.json"
+        temporary = path.with_suffix(".new")
+        temporary.write_text(json.dumps(content) + "\n")
+        temporary.replace(path)
+        self._report(Reported(kind="gateway", fields=content))
+
+    # ------------------------------------------------------------ tasks
+
+    async def _read_transport(self, transport: MqttTransport) -> None:
+        async for event in transport.events():
+            if isinstance(event, Inbound):
+                self._events.put_nowait(Arrived(topic=event.topic, payload=event.payload))
+            elif isinstance(event, LinkUp):
+                self._events.put_nowait(LinkRestored())
+            else:
+                _LOGGER.info("no link to the broker: %s %s", event.reason.value, event.detail)
+                self._events.put_nowait(LinkLost())
+
+    async def _scan_tasks(self) -> None:
+        """Look for tasks that were handed in."""
+        while True:
+            for name in list_tasks(self._settings.state_dir):
+                if name not in self._tasks and name not in self._refused:
+                    await self._take_task(name)
+            await asyncio.sleep(_SCAN_S)
+
+    async def _take_task(self, name: str) -> None:
+        try:
+            task = await asyncio.to_thread(load_task, self._settings.state_dir, name)
+        except EdgeflError as error:
+            self._refused.add(name)
+            _LOGGER.error("task %s is refused: %s", name, error)
+            return
+        self._tasks[name] = task
+        self._events.put_nowait(
+            TaskSubmitted(
+                spec=task.spec,
+                bundle=task.bundle_bytes,
+                initial_parameters=task.bundle.initial_params,
+            )
+        )
+
+    async def _work(self, group: asyncio.TaskGroup, transport: MqttTransport) -> None:
+        while True:
+            event = await self._next_event()
+            if isinstance(event, TaskSubmitted):
+                self._unfinished.add(event.spec.name)
+            for effect in self._core.handle(event, time.monotonic()):
+                await self._carry_out(effect, group, transport)
+            is_idle = bool(self._tasks) and not self._unfinished and not self._jobs
+            if self._settings.stop_when_idle and is_idle and self._events.empty():
+                return
+
+    async def _next_event(self) -> GatewayEvent:
+        wakeup_s = self._core.wakeup_s
+        delay_s = None if wakeup_s is None else max(0.0, wakeup_s - time.monotonic())
+        try:
+            async with asyncio.timeout(delay_s):
+                return await self._events.get()
+        except TimeoutError:
+            return Woken()
+
+    # ------------------------------------------------------------ effects
+
+    async def _carry_out(
+        self, effect: GatewayEffect, group: asyncio.TaskGroup, transport: MqttTransport
+    ) -> None:
+        if isinstance(effect, Publish):
+            await transport.publish(effect.topic, effect.payload, retain=effect.retain)
+        elif isinstance(effect, RunUnmasking):
+            self._start(group, self._unmask(effect), "unmasking")
+        elif isinstance(effect, ModelChanged):
+            self._start(group, self._keep_model(effect), "evaluation")
+        elif isinstance(effect, TaskEnded):
+            self._unfinished.discard(effect.task)
+        else:
+            self._report(effect)
+
+    def _start(self, group: asyncio.TaskGroup, job: Coroutine[None, None, None], name: str) -> None:
+        task = group.create_task(job, name=name)
+        self._jobs.add(task)
+        task.add_done_callback(self._jobs.discard)
+
+    async def _unmask(self, effect: RunUnmasking) -> None:
+        loop = asyncio.get_running_loop()
+        result = await loop.run_in_executor(self._worker, unmasking.run, effect.job)
+        self._events.put_nowait(UnmaskingEnded(attempt=effect.attempt, result=result))
+
+    async def _keep_model(self, effect: ModelChanged) -> None:
+        loop = asyncio.get_running_loop()
+        ended = await loop.run_in_executor(self._worker, self._keep_model_now, effect)
+        if ended is not None:
+            self._events.put_nowait(ended)
+
+    def _keep_model_now(self, effect: ModelChanged) -> EvaluationEnded | None:
+        """Evaluate where the task brought data, and replace the model on disk."""
+        task = self._tasks[effect.task]
+        ended = None
+        summary: dict[str, object] = {
+            "task": effect.task,
+            "rounds_committed": effect.round_number,
+            "rounds": task.spec.rounds,
+        }
+        if task.evaluation is not None:
+            if effect.task not in self._evaluators:
+                self._evaluators[effect.task] = Evaluator(task.bundle)
+            result = self._evaluators[effect.task].evaluate(effect.parameters, task.evaluation)
+            summary["accuracy"], summary["loss"] = result.accuracy, result.loss
+            ended = EvaluationEnded(
+                task=effect.task,
+                round_number=effect.round_number,
+                accuracy=result.accuracy,
+                loss=result.loss,
+                examples=result.examples,
+            )
+        save_model(self._settings.state_dir, effect.task, task.bundle, effect.parameters, summary)
+        return ended
+
+    def _report(self, report: Reported) -> None:
+        if self._log is not None:
+            line = {"time": round(time.time(), 3), "kind": report.kind, **report.fields}
+            self._log.write(json.dumps(line) + "\n")
+        self._on_report(report)

@@ -1,0 +1,197 @@
+"""Tasks on disk: how they are handed in, and where their models are found.
+
+One folder per task below `STATE/tasks`: `task.json`, `bundle.efl`, perhaps `evaluation.npz`, and,
+    once there is a
+model, `result/` with `model.onnx`, `parameters.npy` and `result.json`. Every file is replaced as a
+whole.
+"""
+
+import contextlib
+import io
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from broker.task import TaskSpec
+from edgefl.data.npz import load_npz, save_npz
+from edgefl.errors import ConfigError, StorageError
+from edgefl.training.base import TrainingData
+from edgefl.training.bundle import Bundle, export_model, read_bundle
+
+_TASK = "task.json"
+_BUNDLE = "bundle.efl"
+_EVALUATION = "evaluation.npz"
+_RESULT = "result"
+MODEL = "model.onnx"
+PARAMETERS = "parameters.npy"
+SUMMARY = "result.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmittedTask:
+    """A task as it lies in its folder, verified."""
+
+    spec: TaskSpec
+    bundle_bytes: bytes
+    bundle: Bundle
+    evaluation: TrainingData | None
+
+
+def submit_task(
+    state_dir: Path, spec: TaskSpec, bundle_bytes: bytes, evaluation: TrainingData | None
+) -> Path:
+    """Hand a task to the gateway of a state folder, which need not be running.
+
+    Returns:
+        The task's folder.
+
+    Raises:
+        ConfigError: A task of that name exists, or the privacy plan does not hold for the bundle.
+        TrainingError: The bundle is damaged.
+        StorageError: The folder cannot be written.
+    """
+    bundle = read_bundle(bundle_bytes)
+    spec.privacy_plan(bundle.manifest.dimension)
+    tasks = state_dir / "tasks"
+    folder = tasks / spec.name
+    if folder.exists():
+        raise ConfigError(
+            "E-TASK-EXISTS",
+            "a new name for the task",
+            f"{spec.name!r}, which exists",
+            "choose another --name",
+        )
+    try:
+        tasks.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=".incoming-", dir=tasks))
+        (staging / _BUNDLE).write_bytes(bundle_bytes)
+        if evaluation is not None:
+            save_npz(staging / _EVALUATION, evaluation)
+        (staging / _TASK).write_text(spec.to_json())
+        staging.rename(folder)
+    except OSError as error:
+        raise _cannot_write(tasks, error) from error
+    return folder
+
+
+def list_tasks(state_dir: Path) -> list[str]:
+    """Return the names of the tasks handed in, oldest first."""
+    tasks = state_dir / "tasks"
+    if not tasks.is_dir():
+        return []
+    folders = [path for path in tasks.iterdir() if not path.name.startswith(".") and path.is_dir()]
+    return [
+        path.name for path in sorted(folders, key=lambda path: (path.stat().st_mtime, path.name))
+    ]
+
+
+def load_task(state_dir: Path, name: str) -> SubmittedTask:
+    """Read a task's folder.
+
+    Raises:
+        ConfigError: A file is missing or does not fit.
+        TrainingError: The bundle is damaged.
+    """
+    folder = state_dir / "tasks" / name
+    try:
+        spec = TaskSpec.from_json((folder / _TASK).read_text())
+        bundle_bytes = (folder / _BUNDLE).read_bytes()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError("E-TASK-FOLDER", f"a task in {folder}", str(error)) from error
+    bundle = read_bundle(bundle_bytes)
+    evaluation = None
+    if (folder / _EVALUATION).exists():
+        manifest = bundle.manifest
+        evaluation = load_npz(
+            folder / _EVALUATION, input_shape=manifest.input_shape, classes=manifest.classes
+        )
+    return SubmittedTask(spec=spec, bundle_bytes=bundle_bytes, bundle=bundle, evaluation=evaluation)
+
+
+def save_model(
+    state_dir: Path,
+    name: str,
+    bundle: Bundle,
+    parameters: NDArray[np.float32],
+    summary: dict[str, object],
+) -> None:
+    """Put the newest model where its owner finds it; a power cut leaves the old or the new.
+
+    Args:
+        state_dir: The gateway's.
+        name: The task.
+        bundle: The task's bundle.
+        parameters: float32 [d].
+        summary: For `result.json`.
+
+    Raises:
+        StorageError: The disk is full or not writable; the earlier model stands.
+    """
+    folder = state_dir / "tasks" / name / _RESULT
+    encoded = io.BytesIO()
+    np.save(encoded, parameters)
+    try:
+        folder.mkdir(exist_ok=True)
+        _replace(folder / MODEL, export_model(bundle, parameters))
+        _replace(folder / PARAMETERS, encoded.getvalue())
+        _replace(folder / SUMMARY, json.dumps(summary, indent=2).encode() + b"\n")
+    except OSError as error:
+        raise _cannot_write(folder, error) from error
+
+
+def read_summary(state_dir: Path, name: str) -> dict[str, object]:
+    """Return a task's `result.json`; empty if there is no committed round."""
+    path = state_dir / "tasks" / name / _RESULT / SUMMARY
+    if not path.exists():
+        return {}
+    summary: dict[str, object] = json.loads(path.read_text())
+    return summary
+
+
+def copy_result(state_dir: Path, name: str, target: Path) -> dict[str, object]:
+    """Copy a task's newest model to `target` and return its summary.
+
+    Raises:
+        ConfigError: There is no such task, or no model yet.
+        StorageError: The target cannot be written.
+    """
+    folder = state_dir / "tasks" / name / _RESULT
+    if not (folder / SUMMARY).exists():
+        known = ", ".join(list_tasks(state_dir)) or "none"
+        raise ConfigError(
+            "E-NO-RESULT",
+            f"a committed round of task {name!r}",
+            f"none yet (tasks: {known})",
+            "wait for the first round",
+        )
+    try:
+        shutil.copyfile(folder / MODEL, target)
+    except OSError as error:
+        raise _cannot_write(target, error) from error
+    return read_summary(state_dir, name)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    temporary = path.with_name(path.name + ".new")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def _cannot_write(path: Path, error: OSError) -> StorageError:
+    return StorageError(
+        "E-TASK-WRITE", f"room and permission to write {path}", error.strerror or str(error)
+    )

@@ -1,0 +1,144 @@
+"""`edgefl agent`: run the device agent."""
+
+import argparse
+import asyncio
+import importlib.util
+from pathlib import Path
+
+from edgefl import __version__
+from edgefl.agent.core import AgentCore, AgentSettings
+from edgefl.agent.identity import OperatingSystemEntropy, load_identity
+from edgefl.agent.runtime import AgentRuntime, TrainerFactory
+from edgefl.cli.options import DEFAULT_FLEET, add_common, default_state_dir, parse_endpoint
+from edgefl.cli.signals import run_until_signal
+from edgefl.data.source import load_source
+from edgefl.errors import ConfigError, EnvironmentProblem
+from edgefl.privacy.plan import PrivacyPolicy
+from edgefl.protocol import topics
+from edgefl.protocol.policy import DevicePolicy
+from edgefl.storage.sqlite import open_sqlite
+from edgefl.training.base import Trainer, TrainingData
+from edgefl.training.bundle import read_bundle
+from edgefl.transport.base import Will
+from edgefl.transport.mqtt import MqttTransport
+from edgefl.transport.settings import MqttSettings
+
+_DEFAULT_MAX_EPSILON = 8.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the sub-commands."""
+    commands = parser.add_subparsers(metavar="ACTION", required=True)
+    run = commands.add_parser(
+        "run",
+        help="take part in rounds until stopped",
+        description="Take part in rounds until stopped. It may start before the broker exists, and "
+        "goes on after a restart of anything.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    run.add_argument("--device", required=True, help="this board's name, unique in the fleet")
+    run.add_argument(
+        "--data",
+        required=True,
+        help="training data: a .npz file with x float32 [n, ...] and y int64 [n], or "
+        "spar:PERSON-ARM for the shipped recordings, for example spar:1-left",
+    )
+    run.add_argument("--gateway", default="127.0.0.1:1883", help="HOST:PORT of the gateway")
+    run.add_argument("--fleet", default=DEFAULT_FLEET, help="the fleet's name")
+    run.add_argument("--state", type=Path, help="folder for identity, spend and open round")
+    run.add_argument(
+        "--max-epsilon",
+        type=float,
+        default=_DEFAULT_MAX_EPSILON,
+        help="most that this device's owner will spend, over all tasks, against the gateway",
+    )
+    run.add_argument(
+        "--max-clip-norm", type=float, default=100.0, help="largest clip norm that is accepted"
+    )
+    run.add_argument(
+        "--least-survivors",
+        type=int,
+        default=3,
+        help="least number of devices that this device's update must be hidden among",
+    )
+    run.add_argument("--threads", type=int, default=1, help="threads for training")
+    run.add_argument(
+        "--wait-s", type=float, default=None, help="give up if no gateway is heard for this long"
+    )
+    add_common(run)
+    run.set_defaults(run=run_agent)
+
+
+def run_agent(options: argparse.Namespace) -> int:
+    """Run the agent until it is stopped."""
+    _require_training_backend()
+    device = topics.parse_device_id(options.device)
+    fleet = topics.parse_fleet(options.fleet)
+    host, port = parse_endpoint(options.gateway)
+    policy = _policy(options)
+    data = load_source(options.data)
+    state_dir = options.state or default_state_dir("agent")
+    store = open_sqlite(state_dir / "agent.sqlite", namespace="agent")
+    try:
+        identity = load_identity(store, device)
+        core = AgentCore(
+            settings=AgentSettings(
+                fleet=fleet, identity=identity, policy=policy, agent_version=__version__
+            ),
+            store=store,
+            entropy=OperatingSystemEntropy(),
+        )
+        status_topic = topics.status(fleet, device)
+        transport = MqttTransport(
+            MqttSettings(
+                host=host, port=port, client_id=f"edgefl-{fleet}-{device}", keepalive_s=20
+            ),
+            Will(topic=status_topic, payload=b"offline", retain=True),
+        )
+        runtime = AgentRuntime(
+            core=core,
+            transport=transport,
+            data=data,
+            make_trainer=_trainer_factory(options.threads),
+            status_topic=status_topic,
+            gateway=f"{host}:{port}",
+            wait_s=options.wait_s,
+        )
+        return asyncio.run(run_until_signal(runtime.run()))
+    finally:
+        store.close()
+
+
+def _policy(options: argparse.Namespace) -> DevicePolicy:
+    if not options.max_epsilon > 0:
+        raise ConfigError("E-MAX-EPSILON", "a largest epsilon above 0", str(options.max_epsilon))
+    if options.threads < 1:
+        raise ConfigError("E-THREADS", "1 thread or more", str(options.threads))
+    return DevicePolicy(
+        least_survivor_floor=options.least_survivors,
+        privacy=PrivacyPolicy(max_epsilon=options.max_epsilon, max_clip_norm=options.max_clip_norm),
+    )
+
+
+def _require_training_backend() -> None:
+    if importlib.util.find_spec("onnxruntime") is None:
+        raise EnvironmentProblem(
+            "E-NO-BACKEND",
+            "a training backend",
+            "no onnxruntime in this environment",
+            "install 'edgefl-runtime[onnx]'",
+        )
+
+
+def _trainer_factory(threads: int) -> TrainerFactory:
+    def open_trainer(bundle_bytes: bytes, data: TrainingData) -> Trainer:
+        # Imported here: onnxruntime is the largest thing that an agent loads.
+        from edgefl.training.evaluate import require_input, require_labels
+        from edgefl.training.onnx.runtime.trainer import OnnxTrainer
+
+        bundle = read_bundle(bundle_bytes)
+        require_input(data.x, bundle.manifest)
+        require_labels(data.y, bundle.manifest.classes)
+        return OnnxTrainer(bundle, threads=threads)
+
+    return open_trainer

@@ -1,0 +1,59 @@
+"""`edgefl gateway`: run the aggregator with its embedded MQTT broker."""
+
+import argparse
+import asyncio
+import sys
+from pathlib import Path
+
+from edgefl.cli.options import (
+    DEFAULT_FLEET,
+    DEFAULT_PORT,
+    add_common,
+    default_state_dir,
+    require_port,
+)
+from edgefl.cli.signals import run_until_signal
+from edgefl.protocol import topics
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the sub-commands."""
+    commands = parser.add_subparsers(metavar="ACTION", required=True)
+    run = commands.add_parser(
+        "run",
+        help="run rounds until stopped",
+        description="Run rounds for the tasks handed in with 'edgefl task submit', until stopped. "
+        "After a crash it aborts the open round by name, keeps model and ledger, and goes on.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    run.add_argument("--state", type=Path, help="folder for state, ledger, tasks and models")
+    run.add_argument(
+        "--port", type=int, default=DEFAULT_PORT, help="MQTT port on loopback; 0 picks a free one"
+    )
+    run.add_argument("--fleet", default=DEFAULT_FLEET, help="the fleet's name")
+    run.add_argument("--stop-when-idle", action="store_true", help="end when every task has ended")
+    add_common(run)
+    run.set_defaults(run=run_gateway_command)
+
+
+def run_gateway_command(options: argparse.Namespace) -> int:
+    """Run the gateway until it is stopped."""
+    from broker.console import format_report
+    from broker.events import Reported
+    from broker.open_gateway import run_gateway
+
+    def show(report: Reported) -> None:
+        sys.stdout.write(format_report(report) + "\n")
+        sys.stdout.flush()
+
+    return asyncio.run(
+        run_until_signal(
+            run_gateway(
+                state_dir=options.state or default_state_dir("gateway"),
+                fleet=topics.parse_fleet(options.fleet),
+                port=require_port(options.port),
+                stop_when_idle=options.stop_when_idle,
+                on_report=show,
+            )
+        )
+    )

@@ -1,0 +1,93 @@
+"""The `edgefl` command: run one sub-command; every error is one line and an exit code."""
+
+import argparse
+import importlib
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Protocol, cast
+
+from edgefl import __version__
+from edgefl.errors import EdgeflError
+
+_COMMANDS = {
+    "demo": "train a real fleet on this machine, kill devices, and show what survives",
+    "agent": "run the device agent",
+    "gateway": "run the gateway: aggregator and embedded MQTT broker",
+    "task": "hand training tasks to a gateway, and fetch their models",
+    "model": "prepare an ONNX model for training on devices",
+    "privacy": "compute epsilons, and read the privacy ledger",
+    "sim": "simulate a fleet in virtual time",
+    "doctor": "check this installation",
+}
+_INTERRUPTED = 130
+_INTERNAL = 1
+
+
+class CommandModule(Protocol):
+    """One file of `edgefl.cli`: a sub-tree of commands, imported only when it is asked for."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add options and sub-commands; each sets `run` in the parser's defaults."""
+        ...
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Returns:
+        The exit code: 0 ok, 1 internal error, 2 usage or bad input, 3 refused by policy,
+        4 environment, 5 peer unreachable, 6 integrity, 130 interrupted.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    options = _parse(words)
+    logging.basicConfig(
+        level=logging.DEBUG if options.debug else logging.INFO,
+        format="%(asctime)s %(levelname).1s %(name)s: %(message)s",
+        stream=sys.stderr,
+        force=True,
+    )
+    try:
+        code = options.run(options)
+    except EdgeflError as error:
+        return _fail(str(error), error.exit_code, options)
+    except KeyboardInterrupt:
+        return _fail("interrupted", _INTERRUPTED, options)
+    except BrokenPipeError:
+        # The reader of our output went away; it wants no message either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:  # noqa: BLE001 - the last resort: one line, the rest behind --debug
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        text = f"E-INTERNAL: {type(error).__name__}: {error} ({where.filename}:{where.lineno})"
+        return _fail(f"{text}; run again with --debug and report it", _INTERNAL, options)
+    return cast("int", code)
+
+
+def _parse(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="edgefl",
+        description="Federated learning for battery-powered boards.",
+        epilog="Each command explains itself: edgefl COMMAND --help.",
+    )
+    parser.add_argument("--version", action="version", version=f"edgefl {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    wanted = next((word for word in words if not word.startswith("-")), None)
+    for name, summary in _COMMANDS.items():
+        command = commands.add_parser(
+            name, help=summary, description=summary[0].upper() + summary[1:] + "."
+        )
+        if name == wanted:
+            # Only the wanted sub-tree is imported: a board has no gateway or simulator installed.
+            module = cast("CommandModule", importlib.import_module(f"edgefl.cli.{name}"))
+            module.add_arguments(command)
+    return parser.parse_args(words)
+
+
+def _fail(text: str, code: int, options: argparse.Namespace) -> int:
+    if options.debug and code != _INTERRUPTED:
+        traceback.print_exc()
+    sys.stderr.write(f"edgefl: {text}\n")
+    return code

@@ -1,0 +1,54 @@
+"""Options and conversions that several commands share."""
+
+import argparse
+import os
+from pathlib import Path
+
+from edgefl.errors import ConfigError
+
+DEFAULT_FLEET = "fleet"
+DEFAULT_PORT = 1883
+
+
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """Add what every command has."""
+    parser.add_argument("--debug", action="store_true", help="show tracebacks and debug messages")
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Add the option for machine-readable output."""
+    parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
+
+
+def default_state_dir(role: str) -> Path:
+    """Return where a role keeps its state: the service's folder, or one in the user's home."""
+    service = os.environ.get("STATE_DIRECTORY")
+    base = Path(service) if service else Path.home() / ".local" / "share" / "edgefl"
+    return base / role
+
+
+def parse_endpoint(text: str) -> tuple[str, int]:
+    """Split HOST:PORT; the port may be left out.
+
+    Raises:
+        ConfigError: It is neither.
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon:
+        return text, DEFAULT_PORT
+    if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
+        raise ConfigError(
+            "E-ENDPOINT", "HOST or HOST:PORT", repr(text), "for example 127.0.0.1:1883"
+        )
+    return host, int(port)
+
+
+def require_port(port: int) -> int:
+    """Check a port to listen on; 0 asks for a free one.
+
+    Raises:
+        ConfigError: It is out of range.
+    """
+    if not 0 <= port < 65_536:
+        raise ConfigError("E-PORT", "a port from 0 to 65535", str(port))
+    return port

@@ -1,0 +1,240 @@
+"""`edgefl task`: hand training tasks to a gateway, list them, fetch their models."""
+
+import argparse
+import json
+import math
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgefl.cli.options import add_common, add_json, default_state_dir
+from edgefl.errors import ConfigError
+
+if TYPE_CHECKING:
+    from broker.task import TaskSpec
+    from edgefl.training.base import TrainingData
+
+_DEMO_MODEL = "spar"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the sub-commands."""
+    commands = parser.add_subparsers(metavar="ACTION", required=True)
+    _add_submit(commands)
+    listing = commands.add_parser(
+        "list", help="list the tasks of a gateway", description="List the tasks of a gateway."
+    )
+    _add_state(listing)
+    add_json(listing)
+    add_common(listing)
+    listing.set_defaults(run=run_list)
+    result = commands.add_parser(
+        "result",
+        help="fetch a task's newest model",
+        description="Fetch a task's newest committed model as ONNX; it is saved after every round.",
+    )
+    result.add_argument("name", help="the task's name")
+    result.add_argument("-o", "--output", type=Path, required=True, help="file to write (.onnx)")
+    _add_state(result)
+    add_json(result)
+    add_common(result)
+    result.set_defaults(run=run_result)
+
+
+def _add_submit(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    submit = commands.add_parser(
+        "submit",
+        help="hand a task to a gateway",
+        description="Hand a task to the gateway of a state folder, which need not be running yet. "
+        "The privacy plan is checked now; every device checks it again.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    submit.add_argument(
+        "model",
+        help="a bundle made by 'edgefl model prepare' (.efl), a model (.onnx), or spar for the "
+        "demo's model and data",
+    )
+    submit.add_argument("--name", default="task", help="the task's name")
+    submit.add_argument(
+        "--evaluation", type=Path, help="a .npz that committed models are measured on"
+    )
+    submit.add_argument("--cohort", type=int, required=True, help="most devices in one round")
+    submit.add_argument("--rounds", type=int, default=20, help="committed rounds to reach")
+    submit.add_argument(
+        "--quorum", type=int, help="devices online before the first round (default: cohort)"
+    )
+    submit.add_argument("--survivor-floor", type=int, help="least survivors of a released round")
+    submit.add_argument(
+        "--colluders", type=int, default=1, help="devices whose noise is not counted"
+    )
+    submit.add_argument("--clip-norm", type=float, default=1.0, help="L2 bound of one update")
+    submit.add_argument(
+        "--noise-multiplier",
+        type=float,
+        default=1.0,
+        help="noise std on the sum / clip norm; 0 is no privacy",
+    )
+    submit.add_argument(
+        "--epsilon-budget",
+        type=float,
+        default=8.0,
+        help="stop before this epsilon; ignored without noise",
+    )
+    submit.add_argument("--delta", type=float, default=1e-5, help="delta of the epsilon")
+    submit.add_argument(
+        "--ring-bits", type=int, help="bits per coordinate (default: fewest that suffice)"
+    )
+    submit.add_argument("--epochs", type=int, default=1, help="local passes over a device's data")
+    submit.add_argument("--batch-size", type=int, default=16, help="rows per local step")
+    submit.add_argument("--lr", type=float, default=0.05, help="learning rate on the device")
+    submit.add_argument(
+        "--server-momentum", type=float, default=0.0, help="share of the last step kept"
+    )
+    submit.add_argument("--server-lr", type=float, default=1.0, help="factor on the server's step")
+    submit.add_argument(
+        "--phase-limit-s",
+        type=float,
+        default=30.0,
+        help="how long a phase waits for silent devices",
+    )
+    _add_state(submit)
+    add_json(submit)
+    add_common(submit)
+    submit.set_defaults(run=run_submit)
+
+
+def _add_state(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--state", type=Path, help="the gateway's state folder")
+
+
+def run_submit(options: argparse.Namespace) -> int:
+    """Check and hand in a task."""
+    from broker.task_folder import submit_task
+    from edgefl.data.npz import load_npz
+    from edgefl.training.bundle import read_bundle
+
+    bundle_bytes, spec, evaluation = _task_of(options)
+    if options.evaluation is not None:
+        manifest = read_bundle(bundle_bytes).manifest
+        evaluation = load_npz(
+            options.evaluation, input_shape=manifest.input_shape, classes=manifest.classes
+        )
+    folder = submit_task(_state(options), spec, bundle_bytes, evaluation)
+    plan = spec.privacy_plan(read_bundle(bundle_bytes).manifest.dimension)
+    if options.json:
+        line = {
+            "task": spec.name,
+            "folder": str(folder),
+            "dimension": plan.dimension,
+            "ring_bits": plan.ring_bits,
+            "epsilon_planned": None if math.isinf(plan.epsilon_declared) else plan.epsilon_declared,
+        }
+        sys.stdout.write(json.dumps(line) + "\n")
+    else:
+        sys.stdout.write(
+            f"task {spec.name}: {spec.rounds} rounds of up to {spec.cohort} devices, floor "
+            f"{spec.survivor_floor}, {plan.dimension} parameters in {plan.ring_bits} bits, epsilon "
+            f"{plan.epsilon_declared:.4g} at delta {plan.delta:g} against the gateway\n"
+        )
+    return 0
+
+
+def run_list(options: argparse.Namespace) -> int:
+    """List the tasks."""
+    from broker.task_folder import list_tasks, read_summary
+
+    state = _state(options)
+    rows = [{"task": name, **read_summary(state, name)} for name in list_tasks(state)]
+    if options.json:
+        sys.stdout.write(json.dumps(rows) + "\n")
+        return 0
+    for row in rows:
+        accuracy = row.get("accuracy")
+        measured = f", accuracy {accuracy:.3f}" if isinstance(accuracy, float) else ""
+        sys.stdout.write(f"{row['task']}: {row.get('rounds_committed', 0)} rounds{measured}\n")
+    return 0
+
+
+def run_result(options: argparse.Namespace) -> int:
+    """Copy the newest model."""
+    from broker.task_folder import copy_result
+
+    summary = copy_result(_state(options), options.name, options.output)
+    if options.json:
+        sys.stdout.write(json.dumps(summary) + "\n")
+    else:
+        sys.stdout.write(
+            f"{options.output}: model after {summary['rounds_committed']} of "
+            f"{summary['rounds']} rounds\n"
+        )
+    return 0
+
+
+def _state(options: argparse.Namespace) -> Path:
+    return options.state or default_state_dir("gateway")
+
+
+def _task_of(
+    options: argparse.Namespace,
+) -> "tuple[bytes, TaskSpec, TrainingData | None]":
+    from broker.task import TaskSpec, default_survivor_floor
+
+    if options.model == _DEMO_MODEL:
+        return _demo_task_of(options)
+    floor = options.survivor_floor
+    spec = TaskSpec(
+        name=options.name,
+        rounds=options.rounds,
+        cohort=options.cohort,
+        quorum=options.cohort if options.quorum is None else options.quorum,
+        survivor_floor=default_survivor_floor(options.cohort) if floor is None else floor,
+        colluders=options.colluders,
+        clip_norm=options.clip_norm,
+        noise_multiplier=options.noise_multiplier,
+        epsilon_budget=options.epsilon_budget if options.noise_multiplier > 0 else math.inf,
+        delta=options.delta,
+        ring_bits=options.ring_bits,
+        local_epochs=options.epochs,
+        batch_size=options.batch_size,
+        learning_rate=options.lr,
+        server_momentum=options.server_momentum,
+        server_lr=options.server_lr,
+        check_in_s=options.phase_limit_s,
+        share_keys_s=options.phase_limit_s,
+        masked_input_s=options.phase_limit_s,
+        unmasking_s=options.phase_limit_s,
+    )
+    return _bundle_bytes(Path(options.model)), spec, None
+
+
+def _demo_task_of(
+    options: argparse.Namespace,
+) -> "tuple[bytes, TaskSpec, TrainingData | None]":
+    """Return the demo's model, recipe and held-out people; the other options do not apply."""
+    from broker.demo_task import demo_task
+    from edgefl.data.spar import held_out
+    from edgefl.training.onnx.compile.bundle import compile_bundle
+    from edgefl.training.onnx.demo_model import demo_model
+    from edgefl.training.recipe import SPAR_RECIPE
+
+    bundle = compile_bundle(demo_model(SPAR_RECIPE.model_seed)).bundle_bytes
+    spec = demo_task(
+        options.name, cohort=options.cohort, rounds=options.rounds, limit_s=options.phase_limit_s
+    )
+    return bundle, spec, held_out()
+
+
+def _bundle_bytes(path: Path) -> bytes:
+    if not path.is_file():
+        raise ConfigError(
+            "E-MODEL-MISSING",
+            "a bundle (.efl), an ONNX model (.onnx), or spar",
+            f"no file {str(path)!r}",
+            "check the path, or make a bundle with 'edgefl model prepare'",
+        )
+    if path.suffix == ".onnx":
+        from edgefl.training.onnx.compile.bundle import compile_bundle
+        from edgefl.training.onnx.compile.normalize import load_model
+
+        return compile_bundle(load_model(path)).bundle_bytes
+    return path.read_bytes()
