@@ -108,7 +108,7 @@ class Transport(Protocol):
     async def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
         """Hand a message (QoS 1) to the bounded outbox.
 
-        Waits for room while the link is up (back-pressure). While it is down the oldest messages
+        Waits for room while the link flows (back-pressure). While it does not the oldest messages
         are dropped and counted instead, for the protocol above re-sends by its own receipts.
 
         Raises:

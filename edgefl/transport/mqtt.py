@@ -48,6 +48,7 @@ class MqttTransport:
         self._progress = asyncio.Event()
         self._publish_turn = asyncio.Lock()
         self._is_up = False
+        self._is_inbox_full = False
         self._closing = threading.Event()
 
     @property
@@ -94,6 +95,9 @@ class MqttTransport:
     async def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
         """Hand a message to the outbox; wait for room only while the link is up.
 
+        It does not wait while the inbox is full either, for the caller may be the one who should
+        empty that: then the oldest message is dropped and counted.
+
         Raises:
             ConfigError: the topic is malformed.
             TransportError: the transport is closed.
@@ -101,7 +105,7 @@ class MqttTransport:
         require_topic(topic)
         async with self._publish_turn:
             self._require_open()
-            while self._is_up and not self._outbox.has_room(len(payload)):
+            while self._must_wait(len(payload)):
                 self._progress.clear()
                 await self._progress.wait()
                 self._require_open()
@@ -130,11 +134,19 @@ class MqttTransport:
                     self._progress.clear()
                     await self._progress.wait()
 
+    def _must_wait(self, payload_bytes: int) -> bool:
+        """Tell whether a publisher shall wait for room."""
+        is_flowing = self._is_up and not self._is_inbox_full
+        return is_flowing and not self._outbox.has_room(payload_bytes)
+
     def _emit(self, event: TransportEvent) -> None:
         """Pass an event on from the network thread; wait while the inbox is full."""
         while not self._inbox_slots.acquire(timeout=_BLOCK_POLL_S):
             if self._closing.is_set():
                 return
+            self._is_inbox_full = True
+            self._wake_publishers()
+        self._is_inbox_full = False
         self._call(lambda: self._take(event))
 
     def _take(self, event: TransportEvent) -> None:

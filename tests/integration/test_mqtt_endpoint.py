@@ -366,6 +366,29 @@ def test_a_slow_consumer_loses_nothing_and_holds_the_sender_back(tmp_path):
     asyncio.run(run())
 
 
+def test_a_consumer_that_answers_each_message_with_more_does_not_lock_up(tmp_path):
+    async def run():
+        async with running(tmp_path) as endpoint:
+            settings = {"max_inbox_messages": 2, "max_outbox_messages": 2, "max_in_flight": 2}
+            client = Client(endpoint.port, "echo", **settings)
+            await client.transport.subscribe("x")
+            await client.transport.start()
+            published = 0
+            try:
+                async with asyncio.timeout(WITHIN_S):
+                    async for _ in client.transport.events():
+                        for _ in range(3):
+                            await client.transport.publish("x", bytes(1000))
+                            published += 1
+                        if published >= 60:
+                            break
+            finally:
+                await client.transport.close()
+            assert published >= 60
+
+    asyncio.run(run())
+
+
 def test_a_message_that_kills_the_link_is_set_aside(tmp_path):
     async def run():
         async with (
