@@ -18,6 +18,12 @@ from edgefl.protocol.reasons import LeaveReason, Phase
 
 SNAPSHOT_VERSION = 1
 
+_NEEDED_FIELDS = {
+    Phase.SHARE_KEYS: (6, 7),
+    Phase.MASKED_INPUT: (6, 7, 8),
+    Phase.UNMASKING: (6, 7, 8, 9, 10, 11),
+}
+
 
 @dataclass(slots=True, kw_only=True, repr=False)
 class DeviceState:
@@ -77,9 +83,14 @@ class DeviceState:
         if sorted(body) != list(range(13)):
             raise WireError("E-SNAPSHOT", "a snapshot with fields 0 to 12", f"{len(body)} fields")
         wire.as_int(body[0], SNAPSHOT_VERSION, SNAPSHOT_VERSION)
-        left = body[12]
+        left, phase = body[12], Phase(wire.as_int(body[1], 1, 6))
+        missing = [key for key in _NEEDED_FIELDS.get(phase, ()) if body[key] is None]
+        if missing:
+            raise WireError(
+                "E-SNAPSHOT", f"a snapshot with all that phase {phase.name} needs", f"no {missing}"
+            )
         return cls(
-            phase=Phase(wire.as_int(body[1], 1, 6)),
+            phase=phase,
             call=Call.from_body(wire.as_body(body[2])),
             share_secret=AgreementKey.from_seed(_seed(body[3])),
             mask_secret=AgreementKey.from_seed(_seed(body[4])),

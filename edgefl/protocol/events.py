@@ -1,6 +1,6 @@
 """Inputs and outputs of the two round machines; drivers carry out effects in order."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from edgefl._native import AgreementKey, Seed
 from edgefl.errors import EdgeflError
@@ -32,14 +32,14 @@ class AggregatorSaid:
 class Trained:
     """Training ended; `update` is None where it failed or there is no data."""
 
-    update: Update | None
+    update: Update | None = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Masked:
     """The masked input is ready to be sent."""
 
-    packed: bytes
+    packed: bytes = field(repr=False)
 
 
 DeviceEvent = PlanReceived | AggregatorSaid | Trained | Masked
@@ -163,7 +163,7 @@ class Cancelled:
 class Unmasked:
     """The result of an `UnmaskJob`: the sum, or why there is none."""
 
-    total: RingVector | None
+    total: RingVector | None = field(repr=False)
     failure: AbortReason
 
 
@@ -236,7 +236,7 @@ class RoundFinished:
 
     report: RoundReport
     plan: SessionPlan | None
-    total: RingVector | None
+    total: RingVector | None = field(repr=False)
 
 
 AggregatorEffect = SendDown | SetTimer | Charge | UnmaskJob | PhaseChanged | RoundFinished

@@ -1,6 +1,7 @@
 """One frozen dataclass per message, and its CBOR body; docs/protocol.md lists the bytes."""
 
 from dataclasses import dataclass
+from dataclasses import field as attribute
 from enum import IntEnum
 from typing import ClassVar, TypeVar
 
@@ -123,7 +124,7 @@ class SharedKeys:
 
     kind: ClassVar[int] = 3
     commitment: bytes
-    sealed: tuple[bytes, ...]
+    sealed: tuple[bytes, ...] = attribute(repr=False)
 
     def to_body(self) -> Body:
         """Return the CBOR map."""
@@ -142,7 +143,7 @@ class MaskedInput:
     """A device's masked ring vector, bit-packed."""
 
     kind: ClassVar[int] = 4
-    packed: bytes
+    packed: bytes = attribute(repr=False)
 
     def to_body(self) -> Body:
         """Return the CBOR map."""
@@ -164,7 +165,7 @@ class RevealedShares:
     """
 
     kind: ClassVar[int] = 5
-    shares: tuple[tuple[int, bytes], ...]
+    shares: tuple[tuple[int, bytes], ...] = attribute(repr=False)
 
     def to_body(self) -> Body:
         """Return the CBOR map."""
@@ -281,7 +282,7 @@ class RoutedShares:
 
     kind: ClassVar[int] = 18
     sharers: bytes
-    sealed: tuple[bytes, ...]
+    sealed: tuple[bytes, ...] = attribute(repr=False)
 
     def to_body(self) -> Body:
         """Return the CBOR map."""
@@ -370,7 +371,7 @@ class Blob:
     """A model bundle or parameters, whole; the receiver checks the hash that it asked for."""
 
     kind: ClassVar[int] = 22
-    content: bytes
+    content: bytes = attribute(repr=False)
 
     def to_body(self) -> Body:
         """Return the CBOR map."""

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from edgefl.protocol.reasons import AbortReason, Phase
+from edgefl.protocol.reasons import OPEN_PHASES, AbortReason, Phase
 from tests.round_harness import Device, RoundHarness, least_floor
 
 CHOICES = st.integers(0, 10_000)
@@ -21,16 +21,36 @@ class RoundMachine(RuleBasedStateMachine):
 
     max_devices = 8
 
-    @initialize(data=st.data(), seed=st.integers(0, 2**16), noise=st.sampled_from([0.0, 0.4]))
-    def open(self, data: st.DataObject, seed: int, noise: float) -> None:
+    @initialize(
+        data=st.data(),
+        seed=st.integers(0, 2**16),
+        noise=st.sampled_from([0.0, 0.4]),
+        calm_until=st.sampled_from(OPEN_PHASES),
+        heals=st.booleans(),
+        is_hasty=st.booleans(),
+    )
+    def open(
+        self,
+        *,
+        data: st.DataObject,
+        seed: int,
+        noise: float,
+        calm_until: Phase,
+        heals: bool,
+        is_hasty: bool,
+    ) -> None:
+        """Nothing goes wrong up to a drawn phase: late phases must not be rare."""
         n_devices = data.draw(st.integers(3, self.max_devices), label="devices")
+        self.heals = heals
+        self.is_hasty = is_hasty
         self.harness = RoundHarness(
             n_devices,
-            floor=data.draw(st.integers(least_floor(n_devices), n_devices), label="floor"),
+            floor=min(n_devices, least_floor(n_devices) + data.draw(st.sampled_from([0, 0, 1, 8]))),
             dimension=data.draw(st.integers(5, 20), label="dimension"),
             noise=noise,
             seed=seed,
         )
+        self.harness.run_until(calm_until)
 
     # ------------------------------------------------------------ network
 
@@ -128,17 +148,25 @@ class RoundMachine(RuleBasedStateMachine):
     def unmask(self) -> None:
         self.harness.unmask()
 
+    @precondition(
+        lambda self: (
+            self.is_hasty or self.harness.aggregator.arrived >= self.harness.aggregator.needed
+        )
+    )
     @rule()
-    def fire_timer(self) -> None:
+    def lose_patience(self) -> None:
+        """Let a phase end without those that did not make it."""
         self.harness.fire_timer()
 
     @precondition(lambda self: self.harness.outcome is not None and self.harness.attempt < 3)
     @rule()
     def next_attempt(self) -> None:
         self.check_outcome()
+        self.restart_all()
         self.harness.start_attempt(
             frozenset(name for name, device in self.harness.devices.items() if device.is_silent)
         )
+        self.harness.run_until(Phase.SHARE_KEYS)
 
     # ------------------------------------------------------------ what must hold
 
@@ -183,9 +211,24 @@ class RoundMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "harness"):
             return
+        if self.heals:
+            self._heal()
         self.harness.run_to_end()
         self.check_outcome()
         self._no_device_waits_for_ever()
+
+    def _heal(self) -> None:
+        """Let everything that can come back do so before the timers run."""
+        for _ in range(20):
+            if self.harness.outcome is not None:
+                return
+            for device in self.harness.devices.values():
+                self.harness.restart(device)
+                if device.machine is not None:
+                    self.harness.say_online(device.name)
+                self.harness.ask_again(device.name)
+                self.harness.resend(device)
+            self.harness.progress()
 
     def _no_device_waits_for_ever(self) -> None:
         """A device that has power and is in the session hears of the end, when it asks."""
