@@ -154,6 +154,14 @@ def test_a_final_softmax_is_taken_off_with_a_warning():
     assert onnx.load_from_string(exported).graph.node[-1].op_type == "Softmax"
 
 
+def test_a_dropout_warns_and_drops_nothing():
+    nodes = [("Gemm", ["x", "w", "b"], "h", {}), ("Dropout", ["h"], "y", {})]
+    dropout = compile_bundle(model(nodes, WEIGHTS))
+    assert dropout.warnings == ("Dropout 'Dropout_y' drops nothing while training on a device",)
+    plain = compile_bundle(model([GEMM], WEIGHTS))
+    assert np.array_equal(trained(dropout.bundle_bytes), trained(plain.bundle_bytes))
+
+
 def test_sizes_that_are_not_fixed_are_refused():
     source = model([GEMM], WEIGHTS, inputs=(("x", ["N", "features"]),))
     assert "E-MODEL-INPUTS" in refusal(source)

@@ -12,7 +12,12 @@ from edgefl.errors import TrainingError
 from edgefl.training.bundle import pack_bundle
 from edgefl.training.manifest import Manifest, ParameterSlot
 from edgefl.training.onnx import names
-from edgefl.training.onnx.compile.check import Logits, find_logits, require_rules
+from edgefl.training.onnx.compile.check import (
+    Logits,
+    dropout_warnings,
+    find_logits,
+    require_rules,
+)
 from edgefl.training.onnx.compile.differentiate import differentiate
 from edgefl.training.onnx.compile.graph import GraphEmitter
 from edgefl.training.onnx.compile.losses import LOSSES
@@ -100,7 +105,8 @@ def compile_bundle(
         initial_params=float_values(model, selected),
         export_template=template.template,
     )
-    return PreparedBundle(bundle_bytes=bundle_bytes, manifest=manifest, warnings=logits.warnings)
+    warnings = (*logits.warnings, *dropout_warnings(forward))
+    return PreparedBundle(bundle_bytes=bundle_bytes, manifest=manifest, warnings=warnings)
 
 
 def ancestors(nodes: Sequence[onnx.NodeProto], *values: str) -> list[onnx.NodeProto]:

@@ -50,6 +50,15 @@ def find_logits(model: onnx.ModelProto) -> Logits:
     return Logits(name=name, classes=_classes(model.graph, name), warnings=warnings)
 
 
+def dropout_warnings(nodes: Sequence[onnx.NodeProto]) -> tuple[str, ...]:
+    """Return one line for each Dropout that will drop nothing."""
+    return tuple(
+        f"{describe(node)} drops nothing while training on a device"
+        for node in nodes
+        if node.op_type == "Dropout"
+    )
+
+
 def require_rules(nodes: Sequence[onnx.NodeProto], trainable: Sequence[str]) -> None:
     """Refuse operators that cannot be differentiated or run on a stock runtime.
 
