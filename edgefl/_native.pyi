@@ -1,8 +1,9 @@
 """Rust core: masks, sharing, keys, integer noise. Source of each algorithm: rust/edgefl-core.
 
-Buffers are one-dimensional, contiguous and of the stated dtype in native byte order; nothing is
-cast. d is the number of coordinates. Each function works on its own copy without the GIL and
-writes the result back at the end; after an error the caller's buffers are unchanged.
+Arrays are one-dimensional, contiguous and of the stated dtype in native byte order; nothing is
+cast. Any object with such a buffer works; arrays are what type checkers see. d is the number of
+coordinates. Each function works on its own copy without the GIL and writes the result back at the
+end; after an error the caller's arrays are unchanged.
 
 Every function raises `TypeError` for arguments of a wrong type and `ConfigError` for unusable
 numbers and buffers. Further exceptions are named below.
@@ -11,7 +12,31 @@ numbers and buffers. Further exceptions are named below.
 from collections.abc import Sequence
 from typing import NoReturn, final
 
-from typing_extensions import Buffer
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "CHECK_COORDINATES",
+    "SECRET_BYTES",
+    "SHARE_BYTES",
+    "AgreementKey",
+    "Seed",
+    "SigningKey",
+    "add_in_ring",
+    "add_skellam_noise",
+    "apply_masks",
+    "backends",
+    "check_coordinates",
+    "combine_shares",
+    "open_sealed",
+    "pack",
+    "quantize",
+    "reduce_to_ring",
+    "seal",
+    "split_secret",
+    "unpack",
+    "verify",
+]
 
 SHARE_BYTES: int
 """40: bytes of one Shamir share."""
@@ -38,7 +63,7 @@ class Seed:
     def derive(self, salt: bytes, info: bytes) -> Seed:
         """Return HKDF-SHA256(this seed, salt, info). Source: RFC 5869."""
     def commitment(self, context: bytes) -> bytes:
-        """Return 32 bytes: SHA-256("edgefl/1 seed commitment", len(context) u64 LE, context, seed)."""
+        """Return SHA-256("edgefl/1 seed commitment", len(context) as u64 LE, context, seed)."""
     def __reduce__(self) -> NoReturn: ...
 
 @final
@@ -125,7 +150,7 @@ def combine_shares(shares: Sequence[tuple[int, bytes]], threshold: int) -> Seed:
     """
 
 def apply_masks(
-    accumulator: Buffer,
+    accumulator: NDArray[np.uint32],
     ring_bits: int,
     add: Sequence[Seed],
     subtract: Sequence[Seed],
@@ -145,8 +170,8 @@ def apply_masks(
     """
 
 def quantize(
-    update: Buffer,
-    out: Buffer,
+    update: NDArray[np.float32],
+    out: NDArray[np.int64],
     scale: float,
     l2_squared_bound: float,
     rounding_seed: Seed,
@@ -171,7 +196,7 @@ def quantize(
             E-UPDATE-NORM (over the bound even when rounded toward zero).
     """
 
-def add_skellam_noise(values: Buffer, variance: float, noise_seed: Seed) -> None:
+def add_skellam_noise(values: NDArray[np.int64], variance: float, noise_seed: Seed) -> None:
     """Add Skellam noise: Poisson(variance / 2) minus another, the same integers on any machine.
 
     Args:
@@ -183,23 +208,25 @@ def add_skellam_noise(values: Buffer, variance: float, noise_seed: Seed) -> None
         PrivacyError: E-NOISE-VARIANCE or E-NOISE-OVERFLOW.
     """
 
-def reduce_to_ring(values: Buffer, out: Buffer, ring_bits: int) -> None:
+def reduce_to_ring(values: NDArray[np.int64], out: NDArray[np.uint32], ring_bits: int) -> None:
     """Write int64 [d] values modulo 2^ring_bits to uint32 [d]."""
 
-def check_coordinates(values: Buffer, ring_bits: int, session_id: bytes) -> list[int]:
+def check_coordinates(values: NDArray[np.uint32], ring_bits: int, session_id: bytes) -> list[int]:
     """Return four public linear combinations of uint32 [d] values, modulo 2^ring_bits."""
 
-def pack(values: Buffer, ring_bits: int) -> bytes:
-    """Pack uint32 [d] values, each below 2^ring_bits, into ring_bits bits each, lowest bit first."""
+def pack(values: NDArray[np.uint32], ring_bits: int) -> bytes:
+    """Pack uint32 [d] values below 2^ring_bits into ring_bits bits each, lowest bit first."""
 
-def unpack(packed: Buffer, ring_bits: int, out: Buffer) -> None:
+def unpack(packed: bytes | bytearray | memoryview, ring_bits: int, out: NDArray[np.uint32]) -> None:
     """Unpack exactly d values into uint32 [d].
 
     Raises:
         WireError: E-PACKED-LENGTH or E-PACKED-PADDING.
     """
 
-def add_in_ring(accumulator: Buffer, values: Buffer, ring_bits: int) -> None:
+def add_in_ring(
+    accumulator: NDArray[np.uint32], values: NDArray[np.uint32], ring_bits: int
+) -> None:
     """Add uint32 [d] values to the uint32 [d] accumulator in place, modulo 2^ring_bits."""
 
 def backends() -> dict[str, str]:

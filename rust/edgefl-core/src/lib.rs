@@ -21,6 +21,7 @@
 
 mod aead;
 mod agreement;
+mod backend;
 mod check;
 mod error;
 mod field;
@@ -37,13 +38,14 @@ mod signature;
 
 pub use aead::{open_sealed, seal, seal_with_nonce, NONCE_BYTES, TAG_BYTES};
 pub use agreement::AgreementKey;
+pub use backend::chacha20_backend;
 pub use check::{check_coordinates, CHECK_COORDINATES};
 pub use error::{CoreError, ErrorKind, ErrorReport};
 pub use kdf::hkdf_sha256;
 pub use mask::{apply_masks, MAX_THREADS};
 pub use noise::{add_skellam_noise, PoissonTable, MAX_NOISE_VARIANCE};
 pub use pack::{pack, packed_bytes, unpack};
-pub use prg::{chacha20_backend, Keystream, RandomWords};
+pub use prg::{Keystream, RandomWords};
 pub use quantize::{quantize, QuantizeSettings, MAX_QUANTIZED};
 pub use ring::{add_in_ring, reduce_to_ring, RingBits};
 pub use secret::{Seed, SECRET_BYTES};

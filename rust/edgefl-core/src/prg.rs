@@ -1,7 +1,7 @@
 //! ChaCha20 as a random stream: one key, one stream. Source: RFC 8439, sections 2.3 and 2.4.
 //!
 //! Zero nonce, block counter from 0. A key is good for 2^32 blocks (256 GiB) and refuses beyond.
-//! The crate beneath picks SIMD code at run time; [`chacha20_backend`] says which.
+//! The crate beneath picks SIMD code at run time.
 
 use chacha20::cipher::{KeyIvInit, StreamCipher, StreamCipherSeek};
 use chacha20::ChaCha20;
@@ -93,21 +93,4 @@ impl RandomWords {
         let high = self.next_u64()?;
         Ok(u128::from(low) | u128::from(high) << 64)
     }
-}
-
-/// Names the ChaCha20 code that this machine runs: `avx2`, `sse2`, `neon` or `portable`.
-pub fn chacha20_backend() -> &'static str {
-    #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
-    {
-        if std::arch::is_x86_feature_detected!("avx2") {
-            return "avx2";
-        }
-        if std::arch::is_x86_feature_detected!("sse2") {
-            return "sse2";
-        }
-    }
-    if cfg!(all(target_arch = "aarch64", target_feature = "neon")) {
-        return "neon";
-    }
-    "portable"
 }
