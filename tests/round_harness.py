@@ -388,6 +388,13 @@ class RoundHarness:
         for _ in range(len(self.packets)):
             self.deliver(0)
 
+    def deliver_all_down(self) -> None:
+        """Deliver what is on its way to devices, and let what goes up wait."""
+        going_up = [packet for packet in self.packets if packet.goes_up]
+        self.packets = [packet for packet in self.packets if not packet.goes_up]
+        self.deliver_all()
+        self.packets = going_up + self.packets
+
     # ------------------------------------------------------------ the devices
 
     def step(self, device: Device) -> None:
