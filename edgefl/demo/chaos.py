@@ -1,0 +1,136 @@
+"""Whom the demo kills and when: decided from what is seen on MQTT, never by a hook in an agent.
+
+A device dies in a phase when it is killed right after its message of the phase before: the next one
+never comes. To die in CHECK_IN it is killed after its last message of the round before.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from edgefl.protocol.messages import CheckIn, MaskedInput, RevealedShares, SharedKeys
+from edgefl.protocol.reasons import OPEN_PHASES, Phase
+
+_DIES_AFTER = {
+    CheckIn.kind: Phase.SHARE_KEYS,
+    SharedKeys.kind: Phase.MASKED_INPUT,
+    MaskedInput.kind: Phase.UNMASKING,
+    RevealedShares.kind: Phase.CHECK_IN,
+}
+BROKER = "the broker"
+GATEWAY = "the gateway"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """A message of a device, as anyone on the broker sees it."""
+
+    device: str
+    kind: int
+    round_number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kill:
+    """Somebody to kill now.
+
+    Attributes:
+        victim: A device, `BROKER` or `GATEWAY`.
+        phase: The phase in which it dies.
+        round_number: The round of that phase.
+    """
+
+    victim: str
+    phase: Phase
+    round_number: int
+
+
+@dataclass(slots=True)
+class KillPlan:
+    """Kills by round and phase.
+
+    Attributes:
+        wanted: How many devices are to die, by round and phase.
+        broker_round: Round in which the broker dies; 0 for none.
+        gateway_round: Round in which the gateway dies; 0 for none.
+    """
+
+    wanted: dict[tuple[int, Phase], int]
+    broker_round: int
+    gateway_round: int
+    _killed: set[str] = field(default_factory=set)
+    _struck: set[str] = field(default_factory=set)
+
+    def on_seen(self, seen: Seen) -> Kill | None:
+        """Decide whether a device that was just seen dies now."""
+        phase = _DIES_AFTER.get(seen.kind)
+        if phase is None or seen.device in self._killed:
+            return None
+        round_number = seen.round_number + (1 if phase is Phase.CHECK_IN else 0)
+        if seen.kind == SharedKeys.kind:
+            big = self._strike(round_number)
+            if big is not None:
+                return big
+        left = self.wanted.get((round_number, phase), 0)
+        if left == 0:
+            return None
+        self.wanted[round_number, phase] = left - 1
+        self._killed.add(seen.device)
+        return Kill(victim=seen.device, phase=phase, round_number=round_number)
+
+    def _strike(self, round_number: int) -> Kill | None:
+        """Kill the broker or the gateway in the middle of a round."""
+        for victim, chosen in ((BROKER, self.broker_round), (GATEWAY, self.gateway_round)):
+            if chosen == round_number and victim not in self._struck:
+                self._struck.add(victim)
+                return Kill(victim=victim, phase=Phase.MASKED_INPUT, round_number=round_number)
+        return None
+
+    def revived(self, device: str) -> None:
+        """Note that a device runs again and may die again."""
+        self._killed.discard(device)
+
+    def ask_again(self, phase: Phase, round_number: int) -> None:
+        """Want one more death in a phase: the last victim was quicker than its killer."""
+        key = (round_number, phase)
+        self.wanted[key] = max(1, self.wanted.get(key, 0))
+
+    @property
+    def open_wishes(self) -> Counter[Phase]:
+        """How many deaths are still wanted, by phase."""
+        wishes: Counter[Phase] = Counter()
+        for (_, phase), count in self.wanted.items():
+            wishes[phase] += count
+        return wishes
+
+
+def make_kill_plan(*, rounds: int, devices: int, survivor_floor: int) -> KillPlan:
+    """Spread the kills over the run.
+
+    Every phase loses a device in a round of its own, then one round loses one in each phase at
+    once (at least four of 16), and a late one loses four before their masked input. Broker and
+    gateway die once.
+
+    Args:
+        rounds: Rounds of the task.
+        devices: The cohort.
+        survivor_floor: Fewer survivors would only abort the round.
+    """
+    spare = devices - survivor_floor
+
+    def at(share: float) -> int:
+        return min(rounds, max(2, round(share * rounds)))
+
+    wanted: dict[tuple[int, Phase], int] = {}
+
+    def want(share: float, phase: Phase, count: int) -> None:
+        planned = sum(number for (r, _), number in wanted.items() if r == at(share))
+        room = max(0, min(count, spare - planned))
+        if room:
+            wanted[at(share), phase] = wanted.get((at(share), phase), 0) + room
+
+    for share, phase in ((0.15, OPEN_PHASES[1]), (0.25, OPEN_PHASES[2]), (0.35, OPEN_PHASES[3])):
+        want(share, phase, 1)
+    for phase in OPEN_PHASES:
+        want(0.5, phase, 1)
+    want(0.85, Phase.MASKED_INPUT, 4)
+    return KillPlan(wanted=wanted, broker_round=at(0.6), gateway_round=at(0.7))
