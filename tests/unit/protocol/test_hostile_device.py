@@ -252,7 +252,10 @@ def wrong_share(message: RevealedShares, owner: int) -> RevealedShares:
     """Change a share within its legal range."""
     return RevealedShares(
         shares=tuple(
-            (position, bytes([share[0] ^ 1]) + share[1:] if position == owner else share)
+            (
+                position,
+                share[:1] + bytes([share[1] ^ 1]) + share[2:] if position == owner else share,
+            )
             for position, share in message.shares
         )
     )
