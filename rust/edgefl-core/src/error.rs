@@ -250,7 +250,7 @@ impl CoreError {
             ),
             Self::StreamLength => (
                 "E-STREAM-LENGTH",
-                "at most 2^32 blocks of keystream from one key".to_owned(),
+                "fewer than 2^32 blocks of keystream from one key".to_owned(),
                 "a request for more".to_owned(),
                 "use a fresh seed, or fewer coordinates per seed",
             ),

@@ -1,6 +1,6 @@
 //! ChaCha20 as a random stream: one key, one stream. Source: RFC 8439, sections 2.3 and 2.4.
 //!
-//! Zero nonce, block counter from 0. A key is good for 2^32 blocks (256 GiB) and refuses beyond.
+//! Zero nonce, block counter from 0. A key is good for 2^32 - 1 blocks (256 GiB) and refuses beyond.
 //! The crate beneath picks SIMD code at run time.
 
 use chacha20::cipher::{KeyIvInit, StreamCipher, StreamCipherSeek};

@@ -52,6 +52,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::{portable, x86, Sign};
+    use crate::error::CoreError;
     use crate::secret::Seed;
 
     proptest! {
@@ -70,6 +71,23 @@ mod tests {
             portable::combine_mask(&mut expected, &seed, first_block, sign).expect("in range");
             x86::combine_mask(&mut found, &seed, first_block, sign).expect("in range");
             prop_assert_eq!(found, expected);
+        }
+    }
+
+    /// Eight blocks end exactly at the last usable one, or one beyond it.
+    #[test]
+    fn both_end_at_the_same_block() {
+        let seed = Seed::from_bytes(&[5; 32]).expect("32 bytes");
+        for (first_block, is_refused) in [((1 << 32) - 9, false), ((1 << 32) - 8, true)] {
+            let run = |combine: fn(&mut [u32], &Seed, u64, Sign) -> Result<(), CoreError>| {
+                let mut words = vec![0; 128];
+                combine(&mut words, &seed, first_block, Sign::Add).map(|()| words)
+            };
+            let expected = run(portable::combine_mask);
+            assert_eq!(expected.is_err(), is_refused);
+            if x86::is_available() {
+                assert_eq!(run(x86::combine_mask), expected);
+            }
         }
     }
 }

@@ -45,7 +45,7 @@ pub(crate) fn combine_mask(
 ) -> Result<(), CoreError> {
     let whole_words = words.len() / GROUP_WORDS * GROUP_WORDS;
     let tail_block = first_block + (whole_words / BLOCK_WORDS) as u64;
-    let (Ok(counter), true) = (u32::try_from(first_block), tail_block <= 1 << 32) else {
+    let (Ok(counter), true) = (u32::try_from(first_block), tail_block < 1 << 32) else {
         return Err(CoreError::StreamLength);
     };
     if !is_available() {

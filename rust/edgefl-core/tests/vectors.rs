@@ -1,0 +1,212 @@
+//! Standard vectors, read from tests/vectors; a flipped byte of any field must be noticed.
+
+use std::path::PathBuf;
+
+use edgefl_core::{
+    apply_masks, hkdf_sha256, open_sealed, seal_with_nonce, verify, AgreementKey, Keystream,
+    RingBits, Seed, SigningKey,
+};
+use serde_json::Value;
+
+type Check = fn(&Value) -> bool;
+
+fn load(name: &str) -> Value {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("../../tests/vectors")
+        .join(name);
+    let text = std::fs::read_to_string(&path).expect("vector file is readable");
+    serde_json::from_str(&text).expect("vector file is JSON")
+}
+
+fn bytes(case: &Value, field: &str) -> Vec<u8> {
+    let text = case[field].as_str().expect("field is text");
+    (0..text.len() / 2)
+        .map(|i| u8::from_str_radix(&text[2 * i..2 * i + 2], 16).expect("field is hex"))
+        .collect()
+}
+
+fn seed(case: &Value, field: &str) -> Seed {
+    Seed::from_bytes(&bytes(case, field)).expect("32 bytes")
+}
+
+fn cases(file: &Value) -> &Vec<Value> {
+    let list = file["cases"].as_array().expect("cases are a list");
+    assert!(!list.is_empty());
+    list
+}
+
+/// Flips the lowest bit of the middle byte of a field, or returns nothing for an empty field.
+fn flipped(case: &Value, field: &str) -> Option<Value> {
+    let mut content = bytes(case, field);
+    let middle = content.len() / 2;
+    *content.get_mut(middle)? ^= 1;
+    let text: String = content.iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut changed = case.clone();
+    changed[field] = Value::String(text);
+    Some(changed)
+}
+
+fn hold_and_notice_flips(name: &str, fields: &[&str], check: Check) {
+    let file = load(name);
+    for (index, case) in cases(&file).iter().enumerate() {
+        assert!(check(case), "{name}, case {index}");
+        for field in fields {
+            if let Some(changed) = flipped(case, field) {
+                assert!(!check(&changed), "{name}, case {index}: {field} flipped");
+            }
+        }
+    }
+}
+
+fn keystream_holds(case: &Value) -> bool {
+    let block = case["block"].as_u64().expect("block is a number");
+    let mut found = [0; 64];
+    let mut stream = Keystream::from_block(&seed(case, "key"), block).expect("in range");
+    stream.fill(&mut found).expect("in range");
+    found.as_slice() == bytes(case, "keystream")
+}
+
+/// The same bytes through the masks, which may come from another piece of code: the words behind
+/// the block, 16 of them per block, and enough blocks after it to reach the wide code.
+fn mask_holds(case: &Value) -> bool {
+    let start = 16 * usize::try_from(case["block"].as_u64().expect("number")).expect("small");
+    let mut words = vec![0; start + 512];
+    let ring = RingBits::new(32).expect("32 bits");
+    apply_masks(&mut words, ring, &[&seed(case, "key")], &[], 1).expect("in range");
+    let found: Vec<u8> = words[start..start + 16]
+        .iter()
+        .flat_map(|word| word.to_le_bytes())
+        .collect();
+    found == bytes(case, "keystream")
+}
+
+fn agreement_holds(case: &Value) -> bool {
+    AgreementKey::from_seed(&seed(case, "scalar"))
+        .shared_secret(&bytes(case, "u"))
+        .is_ok_and(|shared| shared.export_bytes().as_slice() == bytes(case, "result"))
+}
+
+fn signature_holds(case: &Value) -> bool {
+    let key = SigningKey::from_seed(&seed(case, "secret_key"));
+    let (public_key, message) = (bytes(case, "public_key"), bytes(case, "message"));
+    let signature = bytes(case, "signature");
+    key.public_key().as_slice() == public_key
+        && key.sign(&message).as_slice() == signature
+        && verify(&public_key, &message, &signature)
+}
+
+fn verification_holds(case: &Value) -> bool {
+    verify(
+        &bytes(case, "public_key"),
+        &bytes(case, "message"),
+        &bytes(case, "signature"),
+    )
+}
+
+fn hkdf_holds(case: &Value) -> bool {
+    let expected = bytes(case, "output");
+    let mut found = vec![0; expected.len()];
+    let (input, salt) = (bytes(case, "input"), bytes(case, "salt"));
+    hkdf_sha256(&input, &salt, &bytes(case, "info"), &mut found).expect("short output");
+    found == expected
+}
+
+fn sealing_holds(case: &Value) -> bool {
+    let nonce = bytes(case, "nonce").try_into().expect("24 bytes");
+    let (plaintext, header) = (bytes(case, "plaintext"), bytes(case, "associated_data"));
+    let key = seed(case, "key");
+    let expected = [
+        bytes(case, "nonce"),
+        bytes(case, "ciphertext"),
+        bytes(case, "tag"),
+    ]
+    .concat();
+    seal_with_nonce(&key, &plaintext, &header, &nonce).is_ok_and(|sealed| sealed == expected)
+        && open_sealed(&key, &expected, &header).is_ok_and(|opened| opened == plaintext)
+}
+
+#[test]
+fn chacha20_of_rfc_8439() {
+    let fields = ["key", "keystream"];
+    hold_and_notice_flips("rfc8439_chacha20.json", &fields, keystream_holds);
+    hold_and_notice_flips("rfc8439_chacha20.json", &fields, mask_holds);
+}
+
+#[test]
+fn x25519_of_rfc_7748() {
+    let fields = ["scalar", "u", "result"];
+    hold_and_notice_flips("rfc7748_x25519.json", &fields, agreement_holds);
+    for case in load("rfc7748_x25519.json")["public_keys"]
+        .as_array()
+        .expect("a list")
+    {
+        let public_key = AgreementKey::from_seed(&seed(case, "scalar")).public_key();
+        assert_eq!(public_key.as_slice(), bytes(case, "public_key"));
+    }
+}
+
+#[test]
+fn x25519_of_rfc_7748_iterated() {
+    let iterated = load("rfc7748_x25519.json")["iterated"].clone();
+    let (mut scalar, mut u) = (bytes(&iterated, "start"), bytes(&iterated, "start"));
+    for step in 1..=1000 {
+        let key = AgreementKey::from_seed(&Seed::from_bytes(&scalar).expect("32 bytes"));
+        let result = key.shared_secret(&u).expect("not of small order");
+        u = scalar;
+        scalar = result.export_bytes().to_vec();
+        if let Some(expected) = iterated["after"].get(step.to_string()) {
+            let text: String = scalar.iter().map(|byte| format!("{byte:02x}")).collect();
+            assert_eq!(&Value::String(text), expected, "after {step} steps");
+        }
+    }
+}
+
+#[test]
+fn x25519_refuses_small_order() {
+    let key = AgreementKey::from_seed(&Seed::from_bytes(&[0x42; 32]).expect("32 bytes"));
+    let file = load("small_order_x25519.json");
+    let points = file["public_keys"].as_array().expect("a list");
+    assert_eq!(points.len(), 7);
+    for point in points {
+        let case = serde_json::json!({ "point": point });
+        assert!(
+            key.agree(&bytes(&case, "point"), b"", b"").is_err(),
+            "{point}"
+        );
+        let changed = flipped(&case, "point").expect("not empty");
+        assert!(key.agree(&bytes(&changed, "point"), b"", b"").is_ok());
+    }
+}
+
+#[test]
+fn ed25519_of_rfc_8032() {
+    let fields = ["secret_key", "public_key", "message", "signature"];
+    hold_and_notice_flips("rfc8032_ed25519.json", &fields, signature_holds);
+    let fields = ["public_key", "message", "signature"];
+    hold_and_notice_flips("rfc8032_ed25519.json", &fields, verification_holds);
+    for case in load("rfc8032_ed25519.json")["refused"]
+        .as_array()
+        .expect("a list")
+    {
+        assert!(!verification_holds(case), "{}", case["why"]);
+    }
+}
+
+#[test]
+fn hkdf_of_rfc_5869() {
+    let fields = ["input", "salt", "info", "output"];
+    hold_and_notice_flips("rfc5869_hkdf_sha256.json", &fields, hkdf_holds);
+}
+
+#[test]
+fn xchacha20_poly1305_of_the_draft() {
+    let fields = [
+        "key",
+        "nonce",
+        "associated_data",
+        "plaintext",
+        "ciphertext",
+        "tag",
+    ];
+    hold_and_notice_flips("xchacha20_poly1305.json", &fields, sealing_holds);
+}
