@@ -1,5 +1,7 @@
 //! Speed of the hot functions, with fixed seeds.
 
+#![allow(missing_docs)] // the macro below makes an undocumented function
+
 use std::hint::black_box;
 
 use criterion::{criterion_group, criterion_main, Criterion, Throughput};

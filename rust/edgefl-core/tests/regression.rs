@@ -1,6 +1,6 @@
 //! Our own outputs, kept in tests/vectors/regression_*.json so that they do not change unnoticed.
 
-use std::path::PathBuf;
+mod common;
 
 use edgefl_core::{
     add_skellam_noise, apply_masks, check_coordinates, combine_shares, open_sealed, pack, quantize,
@@ -10,27 +10,7 @@ use edgefl_core::{
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-fn cases(name: &str, list: &str) -> Vec<Value> {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("../../tests/vectors")
-        .join(name);
-    let text = std::fs::read_to_string(&path).expect("vector file is readable");
-    let file: Value = serde_json::from_str(&text).expect("vector file is JSON");
-    let cases = file[list].as_array().expect("a list").clone();
-    assert!(!cases.is_empty());
-    cases
-}
-
-fn unhex(text: &Value) -> Vec<u8> {
-    let text = text.as_str().expect("field is text");
-    (0..text.len() / 2)
-        .map(|i| u8::from_str_radix(&text[2 * i..2 * i + 2], 16).expect("field is hex"))
-        .collect()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
+use common::{cases, hex, unhex};
 
 fn seed(text: &Value) -> Seed {
     Seed::from_bytes(&unhex(text)).expect("32 bytes")

@@ -1,6 +1,6 @@
 //! Standard vectors, read from tests/vectors; a flipped byte of any field must be noticed.
 
-use std::path::PathBuf;
+mod common;
 
 use edgefl_core::{
     apply_masks, hkdf_sha256, open_sealed, seal_with_nonce, verify, AgreementKey, Keystream,
@@ -8,31 +8,16 @@ use edgefl_core::{
 };
 use serde_json::Value;
 
+use common::{cases, hex, load, unhex};
+
 type Check = fn(&Value) -> bool;
 
-fn load(name: &str) -> Value {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("../../tests/vectors")
-        .join(name);
-    let text = std::fs::read_to_string(&path).expect("vector file is readable");
-    serde_json::from_str(&text).expect("vector file is JSON")
-}
-
 fn bytes(case: &Value, field: &str) -> Vec<u8> {
-    let text = case[field].as_str().expect("field is text");
-    (0..text.len() / 2)
-        .map(|i| u8::from_str_radix(&text[2 * i..2 * i + 2], 16).expect("field is hex"))
-        .collect()
+    unhex(&case[field])
 }
 
 fn seed(case: &Value, field: &str) -> Seed {
     Seed::from_bytes(&bytes(case, field)).expect("32 bytes")
-}
-
-fn cases(file: &Value) -> &Vec<Value> {
-    let list = file["cases"].as_array().expect("cases are a list");
-    assert!(!list.is_empty());
-    list
 }
 
 /// Flips the lowest bit of the middle byte of a field, or returns nothing for an empty field.
@@ -40,15 +25,13 @@ fn flipped(case: &Value, field: &str) -> Option<Value> {
     let mut content = bytes(case, field);
     let middle = content.len() / 2;
     *content.get_mut(middle)? ^= 1;
-    let text: String = content.iter().map(|byte| format!("{byte:02x}")).collect();
     let mut changed = case.clone();
-    changed[field] = Value::String(text);
+    changed[field] = Value::String(hex(&content));
     Some(changed)
 }
 
 fn hold_and_notice_flips(name: &str, fields: &[&str], check: Check) {
-    let file = load(name);
-    for (index, case) in cases(&file).iter().enumerate() {
+    for (index, case) in cases(name, "cases").iter().enumerate() {
         assert!(check(case), "{name}, case {index}");
         for field in fields {
             if let Some(changed) = flipped(case, field) {
@@ -136,10 +119,7 @@ fn chacha20_of_rfc_8439() {
 fn x25519_of_rfc_7748() {
     let fields = ["scalar", "u", "result"];
     hold_and_notice_flips("rfc7748_x25519.json", &fields, agreement_holds);
-    for case in load("rfc7748_x25519.json")["public_keys"]
-        .as_array()
-        .expect("a list")
-    {
+    for case in &cases("rfc7748_x25519.json", "public_keys") {
         let public_key = AgreementKey::from_seed(&seed(case, "scalar")).public_key();
         assert_eq!(public_key.as_slice(), bytes(case, "public_key"));
     }
@@ -155,8 +135,7 @@ fn x25519_of_rfc_7748_iterated() {
         u = scalar;
         scalar = result.export_bytes().to_vec();
         if let Some(expected) = iterated["after"].get(step.to_string()) {
-            let text: String = scalar.iter().map(|byte| format!("{byte:02x}")).collect();
-            assert_eq!(&Value::String(text), expected, "after {step} steps");
+            assert_eq!(&hex(&scalar), expected, "after {step} steps");
         }
     }
 }
@@ -184,10 +163,7 @@ fn ed25519_of_rfc_8032() {
     hold_and_notice_flips("rfc8032_ed25519.json", &fields, signature_holds);
     let fields = ["public_key", "message", "signature"];
     hold_and_notice_flips("rfc8032_ed25519.json", &fields, verification_holds);
-    for case in load("rfc8032_ed25519.json")["refused"]
-        .as_array()
-        .expect("a list")
-    {
+    for case in &cases("rfc8032_ed25519.json", "refused") {
         assert!(!verification_holds(case), "{}", case["why"]);
     }
 }
