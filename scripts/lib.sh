@@ -99,7 +99,7 @@ install_project() {
     rm -f "$VENV/edgefl-installed-$extra" "$ROOT/target/edgefl-core-built"
     export PIP_CONSTRAINT=$ROOT/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
     quietly "installing the build tool" "$VENV/bin/python" -m pip install --quiet maturin
-    quietly "building the Rust core, installing edgefl-runtime[$extra]" build "$extra"
+    quietly "building the Rust core, installing edgefl-runtime[$extra] (the first time: some minutes)" build "$extra"
     unset PIP_CONSTRAINT
     mkdir -p "$ROOT/target"
     core_inputs | digest >"$ROOT/target/edgefl-core-built"
@@ -108,8 +108,10 @@ install_project() {
 
 build() (
     cd "$ROOT"
-    export VIRTUAL_ENV=$VENV
-    "$VENV/bin/maturin" develop --release --locked --extras "$1"
+    export VIRTUAL_ENV=$VENV PATH=$VENV/bin:$PATH
+    # Without isolation, the pinned build tool is used and cargo's target folder is kept.
+    MATURIN_PEP517_ARGS="--profile release --locked" \
+        "$VENV/bin/python" -m pip install --no-build-isolation --editable ".[$1]"
 )
 
 # ------------------------------------------------------------ Rust
