@@ -212,7 +212,7 @@ proptest! {
 }
 
 /// Shifts the share at `last` by what turns the secret into the other one: the difference of the
-/// limbs at zero, times the product of (x_last - x_j) / (0 - x_j) over the seen points.
+/// limbs at zero, times the product of (last - point) / (0 - point) over the seen points.
 fn forged_share(secret: &Seed, other: &Seed, seen: &[i64], last: i64, share: &[u8]) -> Vec<u8> {
     const P: i128 = (1 << 61) - 1;
     let power = |base: i128, mut exponent: i128| {

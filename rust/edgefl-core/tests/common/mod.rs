@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 /// Reads a file of tests/vectors.
-pub fn load(name: &str) -> Value {
+pub(crate) fn load(name: &str) -> Value {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("../../tests/vectors")
         .join(name);
@@ -15,14 +15,14 @@ pub fn load(name: &str) -> Value {
 }
 
 /// Returns one list of a file, which must not be empty.
-pub fn cases(name: &str, list: &str) -> Vec<Value> {
+pub(crate) fn cases(name: &str, list: &str) -> Vec<Value> {
     let cases = load(name)[list].as_array().expect("a list").clone();
     assert!(!cases.is_empty());
     cases
 }
 
 /// Reads a hexadecimal field.
-pub fn unhex(text: &Value) -> Vec<u8> {
+pub(crate) fn unhex(text: &Value) -> Vec<u8> {
     let text = text.as_str().expect("field is text");
     (0..text.len() / 2)
         .map(|i| u8::from_str_radix(&text[2 * i..2 * i + 2], 16).expect("field is hex"))
@@ -30,7 +30,7 @@ pub fn unhex(text: &Value) -> Vec<u8> {
 }
 
 /// Writes bytes as a hexadecimal field holds them.
-pub fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         write!(text, "{byte:02x}").expect("writing to a string cannot fail");
         text
