@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from broker.core import GatewayCore, GatewaySettings
+from broker.core import GatewayCore
 from broker.events import Reported
 from broker.ledger import LedgerFile
 from broker.runtime import GatewayRuntime, RuntimeSettings
+from broker.settings import GatewaySettings
 from edgefl import __version__
 from edgefl._native import Seed, SigningKey
 from edgefl.errors import EnvironmentProblem, StorageError

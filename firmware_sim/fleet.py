@@ -1,18 +1,20 @@
 """Run one scenario in virtual time: a gateway and its devices, from first call to last model."""
 
 import random
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from broker.core import GatewaySettings
 from broker.events import EvaluationEnded, Json, ModelChanged, Reported, TaskSubmitted
+from broker.settings import GatewaySettings
 from broker.task import TaskSpec
 from edgefl import __version__
 from edgefl._native import SigningKey
 from edgefl.agent.core import AgentSettings
+from edgefl.errors import ConfigError
 from edgefl.privacy.plan import PrivacyPolicy
 from edgefl.protocol.device import DeviceIdentity
 from edgefl.protocol.policy import DevicePolicy
@@ -28,6 +30,20 @@ from firmware_sim.gateway import SimulatedGateway
 from firmware_sim.network import LinkQuality, VirtualNetwork
 
 _FLEET = parse_fleet("simulated")
+_BOOT_SPREAD_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayDeath:
+    """One SIGKILL of the gateway.
+
+    Attributes:
+        at_s: Virtual time.
+        outage_s: Time until it is started again.
+    """
+
+    at_s: float
+    outage_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +58,13 @@ class Scenario:
         evaluation: Data that the committed models are measured on.
         max_epsilon: What the devices' owners accept.
         seed: Everything random follows from it.
+        power: Of every board.
+        charge_share: Charge at the start / capacity, by device name; 0.3 to 1 at random otherwise.
+        link: Of every board and of the gateway.
         examples_per_s: Training speed of a board.
-        kill_chance: Chance per device and round-trip minute to lose power for no reason.
+        deaths_per_device_hour: How often a board loses power for no reason of its own.
+        mean_outage_s: Mean time without power after such a death.
+        gateway_deaths: When the gateway is killed, and for how long.
         longest_s: Virtual seconds after which the run ends anyway.
     """
 
@@ -55,31 +76,59 @@ class Scenario:
     max_epsilon: float
     seed: int
     power: PowerProfile = field(default_factory=PowerProfile)
+    charge_share: Mapping[str, float] = field(default_factory=dict)
     link: LinkQuality = field(default_factory=LinkQuality)
     examples_per_s: float = 400.0
     deaths_per_device_hour: float = 0.0
+    mean_outage_s: float = 5.0
+    gateway_deaths: tuple[GatewayDeath, ...] = ()
     longest_s: float = 24 * 3600.0
+
+    def __post_init__(self) -> None:
+        """Check the numbers that a user gives; NaN is in no range."""
+        if not 0 <= self.deaths_per_device_hour <= 3600:
+            raise ConfigError(
+                "E-SIM-DEATHS",
+                "0 to 3600 deaths per device and hour",
+                repr(self.deaths_per_device_hour),
+            )
+        if not (self.examples_per_s > 0 and self.mean_outage_s > 0 and self.longest_s > 0):
+            raise ConfigError("E-SIM-SCENARIO", "speeds and times above 0", "another number")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationResult:
-    """What came out.
+    """What came out; equal seeds give equal results, byte for byte.
 
     Attributes:
+        outcome: How the task ended, or "time" if it did not.
         rounds: One dictionary per attempt, as in the gateway's `events.jsonl`.
-        accuracies: Accuracy on the evaluation data after each committed round.
-        parameters: float32 [d], the last committed model; empty if there is none.
+        accuracies: Accuracy on the evaluation data by committed round.
+        parameters: Little-endian float32 [d], the newest committed model, or else the first one.
+        transcript_sha256: Over every message that was published, with its time.
+        ledger_entries: Releases charged.
+        ledger_head: Hash of the privacy ledger's last line.
         virtual_s: Virtual seconds that passed.
         deaths: How often a board lost power.
-        outcome: How the task ended, or "time" if it did not.
+        empty_battery_deaths: Those of them with an empty battery.
+        messages_lost: Messages that the air swallowed.
+        noticed: What the boards refused or ignored, by error code.
+        stopped: Error code by board that stopped for good.
     """
 
+    outcome: str
     rounds: list[dict[str, Json]]
-    accuracies: list[float]
-    parameters: NDArray[np.float32]
+    accuracies: dict[int, float]
+    parameters: bytes = field(repr=False)
+    transcript_sha256: str
+    ledger_entries: int
+    ledger_head: str
     virtual_s: float
     deaths: int
-    outcome: str
+    empty_battery_deaths: int
+    messages_lost: int
+    noticed: dict[str, int]
+    stopped: dict[str, str]
 
 
 def run_scenario(
@@ -104,8 +153,8 @@ class _Run:
         self._bundle = read_bundle(scenario.bundle)
         self._evaluator = Evaluator(self._bundle)
         self._rounds: list[dict[str, Json]] = []
-        self._accuracies: list[float] = []
-        self._parameters: NDArray[np.float32] = np.empty(0, dtype=np.float32)
+        self._accuracies: dict[int, float] = {}
+        self._parameters: NDArray[np.float32] = self._bundle.initial_params
         gateway_key = InsecureSeededEntropy(scenario.seed, "gateway identity").fresh_seed()
         self._gateway = SimulatedGateway(
             settings=GatewaySettings(
@@ -124,16 +173,18 @@ class _Run:
     def run(self) -> SimulationResult:
         scenario = self._scenario
         self._gateway.start()
-        self._gateway.feed(
-            TaskSubmitted(
-                spec=scenario.task,
-                bundle=scenario.bundle,
-                initial_parameters=self._bundle.initial_params,
-            )
-        )
         for device in self._devices:
-            self._clock.call_after(self._rng.random() * 2.0, device.boot)
+            self._clock.call_after(self._rng.random() * _BOOT_SPREAD_S, device.boot)
             self._schedule_death(device)
+        task = TaskSubmitted(
+            spec=scenario.task,
+            bundle=scenario.bundle,
+            initial_parameters=self._bundle.initial_params,
+        )
+        # Once all are up: the first round then has its cohort, whatever its quorum.
+        self._clock.call_at(_BOOT_SPREAD_S + 0.5, lambda: self._gateway.submit(task))
+        for death in scenario.gateway_deaths:
+            self._schedule_gateway_death(death)
         while self._gateway.ended is None and self._clock.now_s < scenario.longest_s:
             if not self._clock.run_next():
                 break
@@ -141,14 +192,31 @@ class _Run:
         deadline_s = self._clock.now_s
         while self._clock.next_s is not None and self._clock.next_s <= deadline_s:
             self._clock.run_next()
-        ended = self._gateway.ended
+        return self._result()
+
+    def _result(self) -> SimulationResult:
+        ended, ledger = self._gateway.ended, self._gateway.ledger.ledger
+        noticed: Counter[str] = Counter()
+        for device in self._devices:
+            noticed += device.noticed
         return SimulationResult(
+            outcome="time" if ended is None else ended.outcome,
             rounds=self._rounds,
             accuracies=self._accuracies,
-            parameters=self._parameters,
+            parameters=self._parameters.astype("<f4").tobytes(),
+            transcript_sha256=self._network.transcript_sha256,
+            ledger_entries=len(ledger),
+            ledger_head=ledger.head,
             virtual_s=self._clock.now_s,
             deaths=sum(device.deaths for device in self._devices),
-            outcome="time" if ended is None else ended.outcome,
+            empty_battery_deaths=sum(device.empty_battery_deaths for device in self._devices),
+            messages_lost=self._network.messages_lost,
+            noticed=dict(sorted(noticed.items())),
+            stopped={
+                device.name: device.stopped_by
+                for device in self._devices
+                if device.stopped_by is not None
+            },
         )
 
     def _make_device(self, name: str) -> SimulatedDevice:
@@ -160,7 +228,8 @@ class _Run:
             policy=DevicePolicy(privacy=PrivacyPolicy(max_epsilon=scenario.max_epsilon)),
             agent_version=__version__,
         )
-        charge_j = scenario.power.capacity_j * (0.3 + 0.7 * self._rng.random())
+        share = 0.3 + 0.7 * self._rng.random()
+        charge_j = scenario.power.capacity_j * scenario.charge_share.get(name, share)
         return SimulatedDevice(
             settings=settings,
             clock=self._clock,
@@ -179,15 +248,18 @@ class _Run:
             return
 
         def die() -> None:
-            device.die()
+            device.die(outage_s=self._rng.expovariate(1 / self._scenario.mean_outage_s))
             self._schedule_death(device)
 
         self._clock.call_after(self._rng.expovariate(rate), die)
 
+    def _schedule_gateway_death(self, death: GatewayDeath) -> None:
+        self._clock.call_at(death.at_s, lambda: self._gateway.die(outage_s=death.outage_s))
+
     def _on_model(self, effect: ModelChanged) -> EvaluationEnded:
         self._parameters = effect.parameters
         result = self._evaluator.evaluate(effect.parameters, self._scenario.evaluation)
-        self._accuracies.append(result.accuracy)
+        self._accuracies[effect.round_number] = result.accuracy
         return EvaluationEnded(
             task=effect.task,
             round_number=effect.round_number,

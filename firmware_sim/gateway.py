@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from broker.core import GatewayCore, GatewaySettings
+from broker.core import GatewayCore
 from broker.events import (
     Arrived,
     GatewayEffect,
@@ -13,17 +13,20 @@ from broker.events import (
     Reported,
     RunUnmasking,
     TaskEnded,
+    TaskSubmitted,
     UnmaskingEnded,
     Woken,
 )
+from broker.settings import GatewaySettings
 from edgefl.privacy.ledger import Ledger, LedgerEntry, Release
 from edgefl.protocol import topics, unmasking
-from edgefl.storage.memory import MemoryStore
+from edgefl.storage.memory import MemoryFile, MemoryStore
 from firmware_sim.clock import VirtualClock
 from firmware_sim.entropy import InsecureSeededEntropy
 from firmware_sim.network import VirtualNetwork
 
 _CLIENT = "gateway"
+_UNMASKING_S = 0.001
 
 
 class MemoryLedger:
@@ -60,62 +63,99 @@ class SimulatedGateway:
         on_model: Callable[[ModelChanged], GatewayEvent | None],
         on_report: Callable[[Reported], None],
     ) -> None:
-        """Build the gateway; it is not connected yet."""
+        """Build the gateway; it does not run yet."""
         self._clock = clock
         self._network = network
         self._fleet = settings.fleet
         self._on_model = on_model
         self._on_report = on_report
         self.ledger = MemoryLedger()
-        self._core = GatewayCore(
-            settings=settings,
-            store=MemoryStore(),
-            ledger=self.ledger,
-            entropy=InsecureSeededEntropy(seed, _CLIENT),
-        )
+        self._settings = settings
+        self._disk = MemoryFile()
+        # One stream over all lives: a restarted gateway never draws a nonce again.
+        self._entropy = InsecureSeededEntropy(seed, _CLIENT)
+        self._core: GatewayCore | None = None
+        self._life = 0
+        self._submitted: list[TaskSubmitted] = []
         self._wakeup_s: float | None = None
         self.ended: TaskEnded | None = None
 
     def start(self) -> None:
-        """Connect."""
+        """Start the process from its disk, connect, and find the tasks handed in before."""
+        self._life += 1
+        core = GatewayCore(
+            settings=self._settings,
+            store=MemoryStore("gateway", file=self._disk),
+            ledger=self.ledger,
+            entropy=self._entropy,
+        )
+        self._core = core
         self._network.connect(
             _CLIENT,
-            filters=self._core.topics,
+            filters=core.topics,
             deliver=lambda topic, payload: self.feed(Arrived(topic=topic, payload=payload)),
             will=(topics.aggregator(self._fleet), b""),
         )
         self.feed(LinkRestored())
+        for task in self._submitted:
+            self.feed(task)
+
+    def die(self, *, outage_s: float) -> None:
+        """End as by SIGKILL; what was persisted stays. Start again after the outage."""
+        if self._core is None:
+            return
+        self._core = None
+        self._wakeup_s = None
+        self._network.vanish(_CLIENT)
+        self._clock.call_after(outage_s, self.start)
+
+    def submit(self, task: TaskSubmitted) -> None:
+        """Put a task into the gateway's folder."""
+        self._submitted.append(task)
+        self.feed(task)
 
     def feed(self, event: GatewayEvent) -> None:
         """Give an event to the core, and carry out what it wants."""
+        if self._core is None:
+            return
         for effect in self._core.handle(event, self._clock.now_s):
             self._carry_out(effect)
         self._schedule_wakeup()
+
+    def _feed_later(self, delay_s: float, event: GatewayEvent) -> None:
+        """Give an event to this life of the gateway, and to no later one."""
+        life = self._life
+
+        def give() -> None:
+            if self._life == life:
+                self.feed(event)
+
+        self._clock.call_after(delay_s, give)
 
     def _carry_out(self, effect: GatewayEffect) -> None:
         if isinstance(effect, Publish):
             self._network.publish(_CLIENT, effect.topic, effect.payload, retain=effect.retain)
         elif isinstance(effect, RunUnmasking):
             result = unmasking.run(effect.job)
-            event = UnmaskingEnded(attempt=effect.attempt, result=result)
-            self._clock.call_after(0.001, lambda: self.feed(event))
+            self._feed_later(_UNMASKING_S, UnmaskingEnded(attempt=effect.attempt, result=result))
         elif isinstance(effect, ModelChanged):
             answer = self._on_model(effect)
             if answer is not None:
-                self._clock.call_after(0.0, lambda: self.feed(answer))
+                self._feed_later(0.0, answer)
         elif isinstance(effect, Reported):
             self._on_report(effect)
         else:
             self.ended = effect
 
     def _schedule_wakeup(self) -> None:
-        wakeup_s = self._core.wakeup_s
+        wakeup_s = None if self._core is None else self._core.wakeup_s
         if wakeup_s is None or wakeup_s == self._wakeup_s:
             return
         self._wakeup_s = wakeup_s
+        life = self._life
 
         def wake() -> None:
-            if self._wakeup_s == wakeup_s:
+            if self._life == life and self._wakeup_s == wakeup_s:
                 self._wakeup_s = None
                 self.feed(Woken())
 

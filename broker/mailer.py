@@ -1,0 +1,87 @@
+"""Sign and address what the gateway says, and count the bytes of each device."""
+
+from dataclasses import dataclass
+
+from broker.events import Publish
+from edgefl._native import SigningKey
+from edgefl.protocol import topics
+from edgefl.protocol.envelope import AGGREGATOR, NO_SESSION, Header, seal_envelope
+from edgefl.protocol.messages import AggregatorMessage, AggregatorStatus, Call
+from edgefl.types import DeviceId, FleetName
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Payload bytes of one device since the last reset."""
+
+    up_bytes: int = 0
+    down_bytes: int = 0
+
+
+class Mailer:
+    """The gateway's pen.
+
+    Args:
+        fleet: The fleet's name.
+        signing_key: The gateway's identity.
+    """
+
+    def __init__(self, fleet: FleetName, signing_key: SigningKey) -> None:
+        """Start with nothing counted."""
+        self._fleet = fleet
+        self._key = signing_key
+        self._traffic: dict[str, Traffic] = {}
+
+    def to_device(
+        self, device: str, message: AggregatorMessage, header: Header | None = None
+    ) -> Publish:
+        """Return a message to one device; without a header it belongs to no round."""
+        topic = topics.downlink(self._fleet, DeviceId(device))
+        payload = seal_envelope(self._key, topic, header or Header(sender=AGGREGATOR), message)
+        self._of(device).down_bytes += len(payload)
+        return Publish(topic=topic, payload=payload)
+
+    def call(self, call: Call) -> Publish:
+        """Return a call to every device."""
+        topic = topics.calls(self._fleet)
+        header = round_header(call, NO_SESSION)
+        return Publish(topic=topic, payload=seal_envelope(self._key, topic, header, call))
+
+    def status(self, *, epoch: int, least_agent_version: str) -> Publish:
+        """Return the retained status."""
+        topic = topics.aggregator(self._fleet)
+        status = AggregatorStatus(
+            identity_key=self._key.public_key,
+            epoch=epoch,
+            least_agent_version=least_agent_version,
+        )
+        payload = seal_envelope(self._key, topic, Header(sender=AGGREGATOR), status)
+        return Publish(topic=topic, payload=payload, retain=True)
+
+    def count_up(self, device: str, size_bytes: int) -> None:
+        """Count what a device sent."""
+        self._of(device).up_bytes += size_bytes
+
+    def reset_traffic(self) -> None:
+        """Start to count anew."""
+        self._traffic = {}
+
+    def mean_bytes(self) -> tuple[float, float]:
+        """Return (sent, received) bytes, mean over the devices that sent or received any."""
+        devices = max(1, len(self._traffic))
+        sent = sum(traffic.up_bytes for traffic in self._traffic.values())
+        received = sum(traffic.down_bytes for traffic in self._traffic.values())
+        return sent / devices, received / devices
+
+    def _of(self, device: str) -> Traffic:
+        return self._traffic.setdefault(device, Traffic())
+
+
+def round_header(call: Call, session_id: bytes) -> Header:
+    """Return the header of the aggregator's messages in a round."""
+    return Header(
+        session_id=session_id,
+        round_number=call.round_number,
+        attempt=call.attempt,
+        sender=AGGREGATOR,
+    )

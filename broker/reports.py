@@ -1,0 +1,157 @@
+"""What the gateway tells its operator, as data: one `Reported` for each kind of line."""
+
+from broker.events import EvaluationEnded, Json, Reported
+from broker.task import TaskSpec
+from edgefl.privacy.epsilons import epsilon_report
+from edgefl.privacy.ledger import Ledger
+from edgefl.privacy.plan import PrivacyPlan
+from edgefl.protocol.aggregator import AggregatorRound
+from edgefl.protocol.messages import Call
+from edgefl.protocol.reasons import AbortReason, Phase
+from edgefl.protocol.report import RoundReport
+
+
+def task_report(spec: TaskSpec, privacy: PrivacyPlan, committed: int) -> Reported:
+    """A task was taken up."""
+    return Reported(
+        kind="task",
+        fields={
+            "task": spec.name,
+            "rounds": spec.rounds,
+            "committed": committed,
+            "dimension": privacy.dimension,
+            "ring_bits": privacy.ring_bits,
+            "epsilon_planned": privacy.epsilon_declared,
+        },
+    )
+
+
+def task_ended_report(name: str, outcome: str, reason: str, committed: int) -> Reported:
+    """A task is over."""
+    return Reported(
+        kind="task-ended",
+        fields={"task": name, "outcome": outcome, "reason": reason, "committed": committed},
+    )
+
+
+def phase_report(machine: AggregatorRound, phase: Phase, needed: int) -> Reported:
+    """A phase opened."""
+    return Reported(
+        kind="phase",
+        fields={
+            **_attempt(machine.call),
+            "phase": phase.name,
+            "expected": machine.expected,
+            "needed": needed,
+        },
+    )
+
+
+def waiting_report(machine: AggregatorRound) -> Reported:
+    """A phase takes long."""
+    return Reported(
+        kind="waiting",
+        fields={
+            "for": machine.phase.name,
+            "have": machine.arrived,
+            "need": machine.needed,
+            "silent": list(machine.waiting_for()),
+        },
+    )
+
+
+def gathering_report(online: int, needed: int) -> Reported:
+    """A round cannot open yet."""
+    return Reported(
+        kind="waiting", fields={"for": "devices online", "have": online, "need": needed}
+    )
+
+
+def left_open_report(task: str, round_number: int, attempt: int, phase: Phase) -> Reported:
+    """The gateway had died within a round."""
+    return Reported(
+        kind="round",
+        fields={
+            "task": task,
+            "round": round_number,
+            "attempt": attempt,
+            "outcome": Phase.ABORTED.name,
+            "reason": AbortReason.GATEWAY_RESTARTED.name,
+            "in_phase": phase.name,
+        },
+    )
+
+
+def round_report(
+    report: RoundReport,
+    *,
+    spec: TaskSpec,
+    privacy: PrivacyPlan,
+    ledger: Ledger,
+    mean_bytes: tuple[float, float],
+) -> Reported:
+    """A round is over.
+
+    Args:
+        report: The machine's own.
+        spec: The task.
+        privacy: The task's plan.
+        ledger: With this round's charge, if there is one.
+        mean_bytes: (sent, received) by a device, mean.
+    """
+    spent = epsilon_report(privacy, len(ledger))
+    sent, received = mean_bytes
+    phases: list[Json] = [
+        {
+            "phase": count.phase.name,
+            "expected": count.expected,
+            "needed": count.needed,
+            "arrived": count.arrived,
+            "duration_s": round(count.duration_s, 4),
+        }
+        for count in report.phases
+    ]
+    dropouts: list[Json] = [
+        {"device": drop.device, "phase": drop.phase.name, "reason": drop.reason.value}
+        for drop in report.dropouts
+    ]
+    return Reported(
+        kind="round",
+        fields={
+            "task": report.task,
+            "round": report.round_number,
+            "attempt": report.attempt,
+            "outcome": report.outcome.name,
+            "reason": report.abort_reason.name,
+            "survivors": len(report.survivors),
+            "unmasked": report.unmasked,
+            "sum_check_held": report.sum_check_held,
+            "charged": report.charged,
+            "phases": phases,
+            "dropouts": dropouts,
+            "up_bytes_per_device": sent,
+            "down_bytes_per_device": received,
+            "epsilon_server": ledger.epsilon(spec.delta),
+            "epsilon_release": spent.release,
+            "epsilon_two_devices": spent.two_devices,
+            "delta": spec.delta,
+        },
+    )
+
+
+def evaluation_report(event: EvaluationEnded) -> Reported:
+    """A committed model was measured."""
+    return Reported(
+        kind="evaluated",
+        fields={
+            "task": event.task,
+            "round": event.round_number,
+            "accuracy": event.accuracy,
+            "loss": event.loss,
+            "examples": event.examples,
+        },
+    )
+
+
+def _attempt(call: Call) -> dict[str, Json]:
+    return {"task": call.task, "round": call.round_number, "attempt": call.attempt}

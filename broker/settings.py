@@ -1,0 +1,44 @@
+"""What a gateway is started with."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from edgefl._native import SigningKey
+from edgefl.privacy.ledger import Ledger, LedgerEntry, Release
+from edgefl.types import FleetName
+
+
+class LedgerStore(Protocol):
+    """The privacy ledger, durable when `append` returns."""
+
+    @property
+    def ledger(self) -> Ledger:
+        """The entries so far."""
+        ...
+
+    def append(self, release: Release) -> LedgerEntry:
+        """Charge one release durably."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewaySettings:
+    """What a gateway is started with.
+
+    Attributes:
+        signing_key: The gateway's identity; devices pin it.
+        grace_s: How long a device may be gone before a round stops waiting for it.
+        gather_s: How long a round waits for known devices that are not online, once the floor is.
+        pause_s: The pause after an aborted attempt.
+        resend_s: How often a device that is waited for is reminded.
+        notice_s: How often a long wait is reported.
+    """
+
+    fleet: FleetName
+    signing_key: SigningKey
+    least_agent_version: str
+    grace_s: float = 1.0
+    gather_s: float = 5.0
+    pause_s: float = 2.0
+    resend_s: float = 2.0
+    notice_s: float = 10.0
