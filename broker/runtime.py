@@ -36,6 +36,7 @@ from edgefl.errors import EdgeflError, TransportError, first_known
 from edgefl.protocol import topics, unmasking
 from edgefl.training.evaluate import Evaluator
 from edgefl.transport.base import Inbound, LinkUp, Will
+from edgefl.transport.framing import FramedTransport
 from edgefl.transport.mqtt import MqttTransport
 from edgefl.transport.settings import MqttSettings
 from edgefl.types import FleetName
@@ -117,7 +118,7 @@ class GatewayRuntime:
                 await self._endpoint.close()
                 (settings.state_dir / "gateway.json").unlink(missing_ok=True)
 
-    async def _run_tasks(self, transport: MqttTransport) -> None:
+    async def _run_tasks(self, transport: FramedTransport) -> None:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._endpoint.supervise(), name="endpoint")
@@ -131,7 +132,7 @@ class GatewayRuntime:
         except ExceptionGroup as errors:
             raise first_known(errors) from errors
 
-    def _make_transport(self) -> MqttTransport:
+    def _make_transport(self) -> FramedTransport:
         fleet = self._settings.fleet
         mqtt = MqttSettings(
             host=_HOST,
@@ -142,7 +143,8 @@ class GatewayRuntime:
             max_outbox_bytes=64 << 20,
             max_inbox_messages=8192,
         )
-        return MqttTransport(mqtt, Will(topic=topics.aggregator(fleet), payload=b"", retain=True))
+        will = Will(topic=topics.aggregator(fleet), payload=b"", retain=True)
+        return FramedTransport(MqttTransport(mqtt, will))
 
     def _write_gateway_file(self) -> None:
         """Say where the gateway listens, for scripts on the same machine."""
@@ -160,7 +162,7 @@ class GatewayRuntime:
 
     # ------------------------------------------------------------ tasks
 
-    async def _read_transport(self, transport: MqttTransport) -> None:
+    async def _read_transport(self, transport: FramedTransport) -> None:
         async for event in transport.events():
             if isinstance(event, Inbound):
                 self._events.put_nowait(Arrived(topic=event.topic, payload=event.payload))
@@ -194,7 +196,7 @@ class GatewayRuntime:
             )
         )
 
-    async def _work(self, group: asyncio.TaskGroup, transport: MqttTransport) -> None:
+    async def _work(self, group: asyncio.TaskGroup, transport: FramedTransport) -> None:
         while True:
             event = await self._next_event()
             if isinstance(event, TaskSubmitted):
@@ -217,7 +219,7 @@ class GatewayRuntime:
     # ------------------------------------------------------------ effects
 
     async def _carry_out(
-        self, effect: GatewayEffect, group: asyncio.TaskGroup, transport: MqttTransport
+        self, effect: GatewayEffect, group: asyncio.TaskGroup, transport: FramedTransport
     ) -> None:
         if isinstance(effect, Publish):
             await transport.publish(effect.topic, effect.payload, retain=effect.retain)

@@ -20,6 +20,7 @@ from edgefl.storage.sqlite import open_sqlite
 from edgefl.training.base import Trainer, TrainingData
 from edgefl.training.bundle import read_bundle
 from edgefl.transport.base import Will
+from edgefl.transport.framing import FramedTransport
 from edgefl.transport.mqtt import MqttTransport
 from edgefl.transport.settings import MqttSettings
 
@@ -89,7 +90,7 @@ def run_agent(options: argparse.Namespace) -> int:
             entropy=OperatingSystemEntropy(),
         )
         status_topic = topics.status(fleet, device)
-        transport = MqttTransport(
+        link = MqttTransport(
             MqttSettings(
                 host=host, port=port, client_id=f"edgefl-{fleet}-{device}", keepalive_s=20
             ),
@@ -97,7 +98,7 @@ def run_agent(options: argparse.Namespace) -> int:
         )
         runtime = AgentRuntime(
             core=core,
-            transport=transport,
+            transport=FramedTransport(link),
             data=data,
             make_trainer=_trainer_factory(options.threads),
             status_topic=status_topic,

@@ -9,6 +9,7 @@ from edgefl.errors import WireError
 from edgefl.protocol import topics
 from edgefl.protocol.envelope import open_envelope
 from edgefl.transport.base import Inbound
+from edgefl.transport.framing import FramedTransport
 from edgefl.transport.mqtt import MqttTransport
 from edgefl.transport.settings import MqttSettings
 from edgefl.types import FleetName
@@ -18,9 +19,10 @@ _LOGGER = logging.getLogger(__name__)
 
 async def observe(fleet: FleetName, port: int, on_seen: Callable[[Seen], None]) -> None:
     """Call `on_seen` for each message of a device, until cancelled."""
-    transport = MqttTransport(
-        MqttSettings(host="127.0.0.1", port=port, client_id="edgefl-demo-observer", keepalive_s=20)
+    settings = MqttSettings(
+        host="127.0.0.1", port=port, client_id="edgefl-demo-observer", keepalive_s=20
     )
+    transport = FramedTransport(MqttTransport(settings))
     try:
         await transport.start()
         await transport.subscribe(topics.all_uplinks(fleet))

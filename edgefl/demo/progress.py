@@ -4,8 +4,16 @@ import sys
 from collections import Counter
 from typing import TextIO
 
-from edgefl.demo.chaos import BROKER, GATEWAY, Kill
+from edgefl.demo.chaos import BROKER, GATEWAY, Kill, Seen
 from edgefl.demo.record import Event
+from edgefl.protocol.messages import CheckIn, MaskedInput, RevealedShares, SharedKeys
+
+_COMPLETES = {
+    CheckIn.kind: "CHECK_IN",
+    SharedKeys.kind: "SHARE_KEYS",
+    MaskedInput.kind: "MASKED_INPUT",
+    RevealedShares.kind: "UNMASKING",
+}
 
 
 class Progress:
@@ -21,6 +29,8 @@ class Progress:
         self._rounds = rounds
         self._stream = stream
         self._is_live = stream.isatty()
+        self._phase: Event = {}
+        self._arrived: set[str] = set()
 
     def say(self, text: str) -> None:
         """Print a line that stays."""
@@ -45,15 +55,8 @@ class Progress:
         """Show one of the gateway's events."""
         kind = event["kind"]
         if kind == "phase":
-            self.live(
-                f"round {event['round']:2d}/{self._rounds} {event['phase']}: "
-                f"{event['expected']} devices, {event['needed']} needed"
-            )
-        elif kind == "progress":
-            self.live(
-                f"round {event['round']:2d}/{self._rounds} {event['phase']}: "
-                f"{event['arrived']}/{event['expected']} arrived, {event['needed']} needed"
-            )
+            self._phase, self._arrived = event, set()
+            self._show_phase()
         elif kind == "round":
             self.say(self._round_line(event))
         elif kind == "evaluated":
@@ -62,6 +65,19 @@ class Progress:
         elif kind == "waiting":
             self.say(f"        waiting for {event['for']}: {event['have']}/{event['need']}")
 
+    def seen(self, seen: Seen) -> None:
+        """Count a device's message towards the phase that is shown."""
+        if _COMPLETES.get(seen.kind) == self._phase.get("phase"):
+            self._arrived.add(seen.device)
+            self._show_phase()
+
+    def _show_phase(self) -> None:
+        phase = self._phase
+        self.live(
+            f"round {phase['round']:2d}/{self._rounds} {phase['phase']}: {len(self._arrived)} of "
+            f"{phase['expected']} arrived, {phase['needed']} needed"
+        )
+
     def _round_line(self, event: Event) -> str:
         head = f"round {event['round']:2d}/{self._rounds}"
         if event["outcome"] != "COMMITTED":
@@ -69,8 +85,9 @@ class Progress:
             return f"{head}  ABORTED by name: {event['reason']}{where}; model and ledger kept"
         drops = Counter(f"{drop['phase']} {drop['reason']}" for drop in event["dropouts"])
         dropped = ", ".join(f"{count}x {what}" for what, count in sorted(drops.items())) or "none"
+        arrived = " ".join(f"{count['arrived']}/{count['needed']}" for count in event["phases"])
         return (
-            f"{head}  {event['survivors']} devices in the sum, check held; dropped: {dropped}; "
-            f"{event['up_bytes_per_device'] / 1000:.1f} kB up; "
+            f"{head}  {event['survivors']} devices in the sum, check held; arrived/needed by phase "
+            f"{arrived}; dropped: {dropped}; {event['up_bytes_per_device'] / 1000:.1f} kB up; "
             f"epsilon {event['epsilon_server']:.0f} server, {event['epsilon_release']:.0f} release"
         )

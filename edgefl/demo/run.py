@@ -148,7 +148,6 @@ class _DemoRun:
             peak_agent_mb=max(agent.peak_memory_mb for agent in agents),
             wall_s=time.monotonic() - started_s,
             kills=self._kills,
-            is_judged=self._options.rounds >= SPAR_RECIPE.rounds,
         )
 
     # ------------------------------------------------------------ watching
@@ -216,6 +215,7 @@ class _DemoRun:
     # ------------------------------------------------------------ killing
 
     def _on_seen(self, seen: Seen) -> None:
+        self._progress.seen(seen)
         kill = self._plan.on_seen(seen)
         if kill is not None and self._strike(kill):
             self._kills += 1
