@@ -1,10 +1,15 @@
 //! Checked arguments: integers of any size, and one-dimensional buffers of a known type.
 
 use pyo3::buffer::{Element, PyBuffer, PyUntypedBuffer};
-use pyo3::exceptions::PyOverflowError;
+use pyo3::exceptions::{PyBufferError, PyOverflowError};
 use pyo3::prelude::*;
 
 use crate::errors::buffer_error;
+
+#[cfg(target_endian = "little")]
+const FOREIGN_BYTE_ORDER: [char; 2] = ['>', '!'];
+#[cfg(target_endian = "big")]
+const FOREIGN_BYTE_ORDER: [char; 1] = ['<'];
 
 /// A Python integer, held at the ends of the 64-bit range when it lies beyond.
 ///
@@ -51,24 +56,44 @@ pub(crate) fn readable<T: NamedElement>(
     name: &str,
     object: &Bound<'_, PyAny>,
 ) -> PyResult<PyBuffer<T>> {
-    let buffer = PyUntypedBuffer::get(object)?;
+    let buffer = PyUntypedBuffer::get(object).map_err(|error| {
+        // PyO3 refuses a buffer of no dimension by itself.
+        if error.is_instance_of::<PyBufferError>(object.py()) {
+            shape_error(name, error.value(object.py()).to_string())
+        } else {
+            error
+        }
+    })?;
     if buffer.dimensions() != 1 || !buffer.is_c_contiguous() {
-        return Err(buffer_error(
-            "E-BUFFER-SHAPE",
-            format!("{name} to be one-dimensional and contiguous"),
-            format!("shape {:?}, strides {:?}", buffer.shape(), buffer.strides()),
-            "pass numpy.ascontiguousarray(values).ravel()",
+        let (shape, strides) = (buffer.shape(), buffer.strides());
+        return Err(shape_error(
+            name,
+            format!("shape {shape:?}, strides {strides:?}"),
         ));
     }
     let format = buffer.format().to_string_lossy().into_owned();
-    buffer.into_typed().map_err(|_| {
+    let refusal = || {
         buffer_error(
             "E-BUFFER-FORMAT",
             format!("{name} of dtype {}, native byte order", T::NAME),
             format!("buffer format {format:?}"),
             "convert it explicitly; nothing is cast here",
         )
-    })
+    };
+    // PyO3 looks at the size and kind of the elements and lets a foreign byte order pass.
+    if format.starts_with(FOREIGN_BYTE_ORDER) {
+        return Err(refusal());
+    }
+    buffer.into_typed().map_err(|_| refusal())
+}
+
+fn shape_error(name: &str, found: String) -> PyErr {
+    buffer_error(
+        "E-BUFFER-SHAPE",
+        format!("{name} to be one-dimensional and contiguous"),
+        found,
+        "pass numpy.ascontiguousarray(values).ravel()",
+    )
 }
 
 /// Borrows a contiguous, one-dimensional buffer for reading and writing.
