@@ -2,16 +2,23 @@
 
 import numpy as np
 
-from edgefl.data.spar import TRAINING_PERSONS, held_out, persons
+from edgefl.data.source import load_source
+from edgefl.data.spar import held_out
 from edgefl.training.bundle import read_bundle
+from edgefl.training.central import pool
 from edgefl.training.onnx.compile.bundle import compile_bundle
 from edgefl.training.onnx.demo_model import demo_model
 from edgefl.training.onnx.runtime.trainer import OnnxTrainer
 from edgefl.training.recipe import SPAR_RECIPE
 
 
-def central_accuracies(rounds: int, seed: int) -> list[float]:
+def central_accuracies(sources: list[str], rounds: int, seed: int) -> list[float]:
     """Train centrally with the fleet's model, data, preprocessing and budget.
+
+    Args:
+        sources: Data sources of the fleet's devices.
+        rounds: Rounds of the fleet.
+        seed: Seed of the shuffle.
 
     Returns:
         Accuracy on the held-out people after as many passes over the data as the fleet makes in
@@ -19,7 +26,7 @@ def central_accuracies(rounds: int, seed: int) -> list[float]:
     """
     recipe = SPAR_RECIPE
     trainer = OnnxTrainer(read_bundle(compile_bundle(demo_model(recipe.model_seed)).bundle_bytes))
-    data, evaluation = persons(TRAINING_PERSONS), held_out()
+    data, evaluation = pool([load_source(source) for source in sources]), held_out()
     rng = np.random.default_rng(seed)
     accuracies = []
     for _ in range(rounds):

@@ -161,17 +161,17 @@ def format_privacy(outcome: Outcome) -> str:
     return "\n".join(
         [
             "privacy (unit: one device, its whole contribution added or removed; adversary: an",
-            f"honest-but-curious gateway with up to {spec.colluders} colluding device; delta "
-            f"{spec.delta:g}; {charged} releases charged)",
+            f"honest-but-curious gateway with up to {spec.colluders} colluding device;",
+            f"delta {spec.delta:g}; {charged} releases charged)",
             f"  epsilon {report.server:,.0f} against the gateway, {report.release:,.0f} against "
             "those who see only the models",
             "  (equal, since every device is called in every round: nothing is amplified);",
             f"  {published:,.0f} by the published whole-order bound alone.",
             f"  A person with two devices has epsilon {two_devices:,.0f} (sensitivity 2C).",
             f"  Epsilon of about {about:,} shows the mechanism and protects nobody:",
-            f"  {spec.cohort} devices cannot have useful user-level privacy. With the same noise on",
-            f"  the mean update this model would reach epsilon {_TARGET_EPSILON:g} with a cohort of "
-            f"{cohort:,}.",
+            f"  {spec.cohort} devices cannot have useful user-level privacy. With the same noise",
+            f"  on the mean update this model would reach epsilon {_TARGET_EPSILON:g} with a cohort",
+            f"  of {cohort:,}.",
             "",
         ]
     )

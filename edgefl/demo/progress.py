@@ -67,7 +67,8 @@ class Progress:
 
     def seen(self, seen: Seen) -> None:
         """Count a device's message towards the phase that is shown."""
-        if _COMPLETES.get(seen.kind) == self._phase.get("phase"):
+        phase = _COMPLETES.get(seen.kind)
+        if phase is not None and phase == self._phase.get("phase"):
             self._arrived.add(seen.device)
             self._show_phase()
 

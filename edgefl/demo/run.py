@@ -95,6 +95,7 @@ class _DemoRun:
             for arm in Arm
         }
         chosen = dict(list(sources.items())[: options.devices])
+        self._sources = list(chosen.values())
         self.fleet = Fleet(folder, chosen, fleet=_FLEET, max_epsilon=self._spec.epsilon_budget)
         self._record = RunRecord()
         self._tail = EventTail(self.fleet.gateway_state / "events.jsonl")
@@ -125,7 +126,9 @@ class _DemoRun:
         self._port = await self._wait_for_port()
         self.fleet.start_agents(self._port)
         central = asyncio.create_task(
-            asyncio.to_thread(central_accuracies, self._options.rounds, self._options.seed),
+            asyncio.to_thread(
+                central_accuracies, self._sources, self._options.rounds, self._options.seed
+            ),
             name="central training",
         )
         observer = asyncio.create_task(observe(_FLEET, self._port, self._on_seen), name="observer")
