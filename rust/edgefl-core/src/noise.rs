@@ -16,7 +16,7 @@
 //! equal parts of at most 2^24, each drawn by itself: sums of independent Poissons are Poisson.
 //!
 //! Not constant time: search and rejection depend on the draw. An observer who times one device's
-//! call to the nanosecond is outside the threat model. Cost: about 40 ns per coordinate, plus the
+//! call to the nanosecond is outside the threat model. Cost: about 100 ns per coordinate, plus the
 //! table (up to 90,000 entries of 16 bytes).
 
 use zeroize::Zeroizing;
