@@ -170,8 +170,8 @@ def format_privacy(outcome: Outcome) -> str:
             f"  A person with two devices has epsilon {two_devices:,.0f} (sensitivity 2C).",
             f"  Epsilon of about {about:,} shows the mechanism and protects nobody:",
             f"  {spec.cohort} devices cannot have useful user-level privacy. With the same noise",
-            f"  on the mean update this model would reach epsilon {_TARGET_EPSILON:g} with a cohort",
-            f"  of {cohort:,}.",
+            f"  on the mean update, this model would reach epsilon {_TARGET_EPSILON:g}",
+            f"  with a cohort of {cohort:,}.",
             "",
         ]
     )
