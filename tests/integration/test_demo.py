@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -114,7 +113,7 @@ def test_devices_and_rounds_out_of_range_are_refused() -> None:
 
 def test_the_kill_plan_reaches_every_phase_and_keeps_the_floor() -> None:
     plan = make_kill_plan(rounds=20, devices=16, survivor_floor=10)
-    by_phase = {phase: 0 for phase in OPEN_PHASES}
+    by_phase = dict.fromkeys(OPEN_PHASES, 0)
     by_round: dict[int, int] = {}
     for (number, phase), count in plan.wanted.items():
         by_phase[phase] += count

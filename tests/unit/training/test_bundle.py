@@ -8,7 +8,6 @@ import zipfile
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,6 +18,7 @@ from edgefl.training.bundle import export_model, read_bundle
 from edgefl.training.manifest import Manifest, ParameterSlot, parse_manifest
 from edgefl.training.onnx.compile import compile_bundle, prepare_bundle
 from edgefl.training.onnx.demo_model import demo_model
+from edgefl.training.onnx.runtime.quiet import onnxruntime
 from edgefl.training.onnx.runtime.trainer import OnnxTrainer
 from edgefl.training.stored_zip import pack_stored, unpack_stored
 

@@ -1,8 +1,7 @@
 """Opens graphs on stock onnxruntime, set for small boards: few threads, no arena, no spinning."""
 
-import onnxruntime
-
 from edgefl.errors import TrainingError
+from edgefl.training.onnx.runtime.quiet import onnxruntime
 
 
 def open_session(

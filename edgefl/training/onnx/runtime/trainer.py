@@ -4,7 +4,6 @@ import math
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 from numpy.typing import NDArray
 
 from edgefl.errors import TrainingError
@@ -13,6 +12,7 @@ from edgefl.training.bundle import Bundle, check_flat_params, read_bundle
 from edgefl.training.evaluate import Evaluator, require_input, require_labels, split_params
 from edgefl.training.manifest import Manifest
 from edgefl.training.onnx import names
+from edgefl.training.onnx.runtime.quiet import onnxruntime
 from edgefl.training.onnx.runtime.session import open_session
 from edgefl.types import Update
 
