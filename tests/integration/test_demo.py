@@ -79,21 +79,22 @@ def test_the_demo_passes_and_says_what_it_did(tmp_path: Path) -> None:
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "kill-9"])
 def test_an_interrupted_demo_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:
-    demo = subprocess.Popen(
-        [*DEMO, "--devices", "4", "--rounds", "50", "--no-kill", "--out", str(tmp_path / "out")],
+    command = [*DEMO, "--devices", "4", "--rounds", "50", "--no-kill"]
+    with subprocess.Popen(
+        [*command, "--out", str(tmp_path / "out")],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         env={**os.environ, "TMPDIR": str(tmp_path)},
-    )
-    assert demo.stdout is not None
-    for line in demo.stdout:
-        if "round  1/50" in line:
-            break
-    assert len(processes_of(str(tmp_path))) >= 5
-    demo.send_signal(number)
-    demo.stdout.read()
-    code = demo.wait(30)
+    ) as demo:
+        assert demo.stdout is not None
+        for line in demo.stdout:
+            if "round  1/50" in line:
+                break
+        assert len(processes_of(str(tmp_path))) >= 5
+        demo.send_signal(number)
+        demo.stdout.read()
+        code = demo.wait(30)
     deadline_s = time.monotonic() + 10
     while processes_of(str(tmp_path)) and time.monotonic() < deadline_s:
         time.sleep(0.1)
