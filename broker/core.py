@@ -313,7 +313,8 @@ class GatewayCore:
         task = self._tasks[0]
         missing = min(len(self._population.keys), task.spec.cohort) - len(self.online)
         if len(self.online) < task.needs_online:
-            self._gather_until_s = None
+            # No wish to be woken stays behind: a past one would be granted at once, for ever.
+            self._gather_until_s = self._open_at_s = None
             return []
         if self._gather_until_s is None:
             self._gather_until_s = now_s + self._settings.gather_s

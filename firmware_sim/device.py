@@ -1,6 +1,7 @@
 """One simulated board: the real agent core over a virtual network, store, clock and battery."""
 
 import random
+from collections import Counter
 from collections.abc import Callable
 
 from edgefl.agent.core import STATUS_OFFLINE, AgentCore, AgentSettings
@@ -18,6 +19,7 @@ from edgefl.agent.events import (
     TrainingEnded,
     Woken,
 )
+from edgefl.errors import DataError, PrivacyError, TrainingError
 from edgefl.protocol import masked_input, topics
 from edgefl.protocol.plan import SessionPlan
 from edgefl.storage.memory import MemoryFile, MemoryStore
@@ -27,8 +29,13 @@ from firmware_sim.clock import VirtualClock
 from firmware_sim.entropy import InsecureSeededEntropy
 from firmware_sim.network import VirtualNetwork
 
+_MASKING_S = 0.001
+
 TrainFunction = Callable[[str, SessionPlan, bytes, bytes], Update]
-"""(device, plan, bundle, parameters) -> update float32 [d]."""
+"""(device, plan, bundle, parameters) -> update float32 [d].
+
+It may raise TrainingError or DataError.
+"""
 
 
 class SimulatedDevice:
@@ -74,7 +81,9 @@ class SimulatedDevice:
         self._watches = 0
         self._wakeup_s: float | None = None
         self.deaths = 0
-        self.noticed: list[str] = []
+        self.empty_battery_deaths = 0
+        self.noticed: Counter[str] = Counter()
+        self.stopped_by: str | None = None
 
     @property
     def is_alive(self) -> bool:
@@ -83,7 +92,7 @@ class SimulatedDevice:
 
     def boot(self) -> None:
         """Switch on, and read the flash."""
-        if self._core is not None:
+        if self._core is not None or self.stopped_by is not None:
             return
         self._life += 1
         self._battery.switch(on=True, now_s=self._clock.now_s)
@@ -99,18 +108,29 @@ class SimulatedDevice:
         self.feed(LinkRestored())
         self._watch_battery()
 
-    def die(self) -> None:
-        """Lose power now; what was persisted stays."""
+    def die(self, *, outage_s: float = 0.0) -> None:
+        """Lose power now; what was persisted stays.
+
+        Args:
+            outage_s: Time without power; the board boots after it, once its charge suffices.
+        """
         if self._core is None:
             return
         self.deaths += 1
+        self._switch_off()
+        restart_s = self._battery.restarts_at_s(self._clock.now_s)
+        if restart_s is not None:
+            self._clock.call_at(max(restart_s, self._clock.now_s + outage_s), self.boot)
+
+    def _switch_off(self) -> None:
         self._core = None
         self._wakeup_s = None
         self._battery.switch(on=False, now_s=self._clock.now_s)
         self._network.vanish(self.name)
-        restart_s = self._battery.restarts_at_s(self._clock.now_s)
-        if restart_s is not None:
-            self._clock.call_at(restart_s, self.boot)
+
+    def _die_of_empty_battery(self) -> None:
+        self.empty_battery_deaths += 1
+        self.die()
 
     def feed(self, event: AgentEvent) -> None:
         """Give an event to the agent, and carry out what it wants."""
@@ -132,16 +152,18 @@ class SimulatedDevice:
         elif isinstance(effect, RunMasking):
             self._finish_masking(effect)
         elif isinstance(effect, Noticed):
-            self.noticed.append(effect.error.code)
+            self.noticed[effect.error.code] += 1
         elif isinstance(effect, Stop):
-            self.noticed.append(effect.error.code)
-            self.die()
+            # As the agent's process does: it ends, and nobody starts it again.
+            self.stopped_by = effect.error.code
+            self._switch_off()
 
     def _publish(self, effect: Publish) -> None:
         energy_j = len(effect.payload) * self._battery.profile.joule_per_byte
         if not self._battery.take(energy_j, self._clock.now_s):
-            self.die()
+            self._die_of_empty_battery()
             return
+        self._watch_battery()
         self._network.publish(self.name, effect.topic, effect.payload, retain=effect.retain)
 
     def _start_training(self, effect: RunTraining) -> None:
@@ -156,17 +178,33 @@ class SimulatedDevice:
                 return
             self._battery.set_load(0.0, self._clock.now_s)
             self._watch_battery()
-            update = self._train(self.name, effect.plan, effect.bundle, effect.parameters)
-            session_id = effect.plan.session_id
-            self.feed(TrainingEnded(session_id=session_id, update=update, note="trained"))
+            self.feed(self._train_now(effect))
 
         self._clock.call_after(duration_s, finish)
 
+    def _train_now(self, effect: RunTraining) -> TrainingEnded:
+        session_id = effect.plan.session_id
+        try:
+            update = self._train(self.name, effect.plan, effect.bundle, effect.parameters)
+        except (TrainingError, DataError) as error:
+            self.noticed[error.code] += 1
+            return TrainingEnded(session_id=session_id, update=None, note="failed to train")
+        return TrainingEnded(session_id=session_id, update=update, note="trained")
+
     def _finish_masking(self, effect: RunMasking) -> None:
-        packed = masked_input.run(effect.job).packed
-        session_id = effect.job.session.session_id
+        session_id, life = effect.job.session.session_id, self._life
+        try:
+            packed: bytes | None = masked_input.run(effect.job).packed
+        except PrivacyError as error:
+            self.noticed[error.code] += 1
+            packed = None
         event = MaskingEnded(session_id=session_id, packed=packed)
-        self._clock.call_after(0.001, lambda: self.feed(event))
+
+        def finish() -> None:
+            if self._life == life:
+                self.feed(event)
+
+        self._clock.call_after(_MASKING_S, finish)
 
     # ------------------------------------------------------------ time
 
@@ -196,7 +234,7 @@ class SimulatedDevice:
             if self._watches != watch or self._core is None:
                 return
             if self._battery.charge_j(self._clock.now_s) <= 1e-6:
-                self.die()
+                self._die_of_empty_battery()
             else:
                 self._watch_battery()
 

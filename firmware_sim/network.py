@@ -1,11 +1,15 @@
 """A broker and radio links in virtual time: topics, retained messages, wills, latency, loss."""
 
+import hashlib
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from edgefl.errors import ConfigError
 from edgefl.transport.matching import topic_matches
 from firmware_sim.clock import VirtualClock
+
+_WILDCARDS = ("+", "#")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +19,8 @@ class LinkQuality:
     Attributes:
         latency_s: Least delay of a message.
         jitter_s: Largest extra delay, uniform.
-        loss: Chance that a message never arrives, 0 to below 1.
+        loss: Chance that a message never arrives, 0 to below 1. Nothing below the agent and the
+            gateway sends it again, so this is harder than a broker over TCP.
         bytes_per_s: Throughput.
     """
 
@@ -24,14 +29,19 @@ class LinkQuality:
     loss: float = 0.0
     bytes_per_s: float = 250_000.0
 
+    def __post_init__(self) -> None:
+        """Check the ranges; NaN is in none."""
+        if not 0 <= self.loss < 1:
+            raise ConfigError("E-SIM-LOSS", "a loss from 0 to below 1", repr(self.loss))
+        if not (self.latency_s >= 0 and self.jitter_s >= 0 and self.bytes_per_s > 0):
+            raise ConfigError("E-SIM-LINK", "delays of 0 or more, throughput above 0", repr(self))
 
-@dataclass(slots=True)
+
+@dataclass(slots=True, kw_only=True)
 class _Client:
     deliver: Callable[[str, bytes], None]
     filters: tuple[str, ...]
     will: tuple[str, bytes] | None
-    is_connected: bool = True
-    sent_bytes: int = field(default=0)
 
 
 class VirtualNetwork:
@@ -50,7 +60,16 @@ class VirtualNetwork:
         self._quality = quality
         self._clients: dict[str, _Client] = {}
         self._retained: dict[str, bytes] = {}
-        self._by_topic: dict[str, list[str]] = {}
+        # Names by whole topic, in order of connection; filters with wildcards are few.
+        self._exact: dict[str, dict[str, None]] = {}
+        self._wild: dict[str, tuple[str, ...]] = {}
+        self._transcript = hashlib.sha256()
+        self.messages_lost = 0
+
+    @property
+    def transcript_sha256(self) -> str:
+        """SHA-256 in hex over time, topic and bytes of every message published so far."""
+        return self._transcript.hexdigest()
 
     def connect(
         self,
@@ -61,57 +80,69 @@ class VirtualNetwork:
         will: tuple[str, bytes] | None = None,
     ) -> None:
         """Connect a client; retained messages that match reach it first."""
+        self._remove(name)
         self._clients[name] = _Client(deliver=deliver, filters=filters, will=will)
-        self._by_topic.clear()
-        for topic, payload in sorted(self._retained.items()):
-            if any(topic_matches(topic_filter, topic) for topic_filter in filters):
-                self._schedule(name, topic, payload)
+        wild = tuple(text for text in filters if any(mark in text for mark in _WILDCARDS))
+        if wild:
+            self._wild[name] = wild
+        for topic_filter in filters:
+            if topic_filter not in wild:
+                self._exact.setdefault(topic_filter, {})[name] = None
+        for topic in self._retained_topics(filters, wild):
+            self._schedule(name, topic, self._retained[topic])
 
     def vanish(self, name: str) -> None:
         """Cut a client without a goodbye: its will is published."""
-        client = self._clients.pop(name, None)
-        if client is None:
-            return
-        client.is_connected = False
-        self._by_topic.clear()
-        if client.will is not None:
+        client = self._remove(name)
+        if client is not None and client.will is not None:
             topic, payload = client.will
             self._route(topic, payload, retain=True)
 
     def publish(self, name: str, topic: str, payload: bytes, *, retain: bool = False) -> None:
-        """Take a message from a client."""
-        client = self._clients.get(name)
-        if client is None:
-            return
-        client.sent_bytes += len(payload)
-        self._route(topic, payload, retain=retain)
+        """Take a message from a client; one that is not connected is not heard."""
+        if name in self._clients:
+            self._route(topic, payload, retain=retain)
+
+    def _remove(self, name: str) -> _Client | None:
+        client = self._clients.pop(name, None)
+        self._wild.pop(name, None)
+        for topic_filter in () if client is None else client.filters:
+            self._exact.get(topic_filter, {}).pop(name, None)
+        return client
+
+    def _retained_topics(self, filters: tuple[str, ...], wild: tuple[str, ...]) -> list[str]:
+        found = {topic for topic in filters if topic in self._retained}
+        if wild:
+            found.update(topic for topic in self._retained if _selects(wild, topic))
+        return sorted(found)
 
     def _route(self, topic: str, payload: bytes, *, retain: bool) -> None:
+        self._transcript.update(f"{self._clock.now_s!r} {topic} {len(payload)} ".encode())
+        self._transcript.update(payload)
         if retain:
             self._retained[topic] = payload
-        for name in self._subscribers(topic):
+        exact = self._exact.get(topic, {})
+        for name in exact:
             self._schedule(name, topic, payload)
-
-    def _subscribers(self, topic: str) -> list[str]:
-        """Return the clients that a topic goes to, remembered until somebody comes or goes."""
-        if topic not in self._by_topic:
-            self._by_topic[topic] = [
-                name
-                for name, client in self._clients.items()
-                if any(topic_matches(topic_filter, topic) for topic_filter in client.filters)
-            ]
-        return self._by_topic[topic]
+        for name, wild in self._wild.items():
+            if name not in exact and _selects(wild, topic):
+                self._schedule(name, topic, payload)
 
     def _schedule(self, name: str, topic: str, payload: bytes) -> None:
         quality = self._quality
         if quality.loss and self._rng.random() < quality.loss:
+            self.messages_lost += 1
             return
         delay_s = quality.latency_s + self._rng.random() * quality.jitter_s
         delay_s += len(payload) / quality.bytes_per_s
         client = self._clients[name]
 
         def arrive() -> None:
-            if client.is_connected and self._clients.get(name) is client:
+            if self._clients.get(name) is client:
                 client.deliver(topic, payload)
 
         self._clock.call_after(delay_s, arrive)
+
+
+def _selects(filters: tuple[str, ...], topic: str) -> bool:
+    return any(topic_matches(topic_filter, topic) for topic_filter in filters)

@@ -16,6 +16,7 @@ from edgefl.training.onnx.runtime.trainer import OnnxTrainer
 from edgefl.training.recipe import SPAR_RECIPE
 from edgefl.types import Update
 from firmware_sim.fleet import Scenario
+from firmware_sim.network import LinkQuality
 
 _CHANNELS = 6
 _GAIN_SPREAD = 0.1
@@ -52,6 +53,7 @@ def spar_scenario(
     rounds: int,
     seed: int,
     deaths_per_device_hour: float = 60.0,
+    loss: float = 0.0,
     limit_s: float = 30.0,
 ) -> Scenario:
     """Return the scenario.
@@ -61,17 +63,19 @@ def spar_scenario(
         rounds: Committed rounds to reach.
         seed: Everything random follows from it.
         deaths_per_device_hour: How often a board loses power for no reason of its own.
+        loss: Chance that a message never arrives.
         limit_s: How long each phase waits for a silent board, in virtual seconds.
     """
     bundle = compile_bundle(demo_model(SPAR_RECIPE.model_seed)).bundle_bytes
     shards = virtual_shards(devices, seed)
+    positions = {name: index for index, name in enumerate(sorted(shards))}
     # One session serves all boards: parameters are set anew for each, so they share nothing else.
     trainer = OnnxTrainer(read_bundle(bundle))
 
     def train(device: str, plan: SessionPlan, bundle: bytes, parameters: bytes) -> Update:
         del bundle
         training = plan.training
-        stream = [seed, plan.attempt, sorted(shards).index(device)]
+        stream = [seed, plan.attempt, positions[device]]
         return local_update(
             trainer,
             parameters,
@@ -82,12 +86,9 @@ def spar_scenario(
             rng=np.random.default_rng(stream),
         )
 
-    task = replace(
-        demo_task("simulated", cohort=devices, rounds=rounds, limit_s=limit_s),
-        quorum=demo_task(
-            "simulated", cohort=devices, rounds=rounds, limit_s=limit_s
-        ).survivor_floor,
-    )
+    task = demo_task("simulated", cohort=devices, rounds=rounds, limit_s=limit_s)
+    # Boards die all the time: a quorum of all of them might never be online at once.
+    task = replace(task, quorum=task.survivor_floor)
     return Scenario(
         task=task,
         bundle=bundle,
@@ -97,4 +98,5 @@ def spar_scenario(
         max_epsilon=task.epsilon_budget,
         seed=seed,
         deaths_per_device_hour=deaths_per_device_hour,
+        link=LinkQuality(loss=loss),
     )
