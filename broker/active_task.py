@@ -11,9 +11,9 @@ from broker.task import TaskSpec
 from broker.task_state import RUNNING, TaskState, load_task_state
 from edgefl.codec.ring import decode_sum
 from edgefl.privacy.plan import PrivacyPlan
-from edgefl.protocol.aggregator import RoundSetup
 from edgefl.protocol.events import RoundFinished
 from edgefl.protocol.messages import Call
+from edgefl.protocol.round_setup import RoundSetup
 from edgefl.storage.base import KeyValueStore
 from edgefl.types import FleetName
 

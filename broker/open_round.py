@@ -2,7 +2,7 @@
 
 from broker.events import GatewayEffect, RunUnmasking
 from broker.mailer import Mailer, round_header
-from edgefl.protocol.aggregator import AggregatorRound, RoundSetup
+from edgefl.protocol.aggregator import AggregatorRound
 from edgefl.protocol.envelope import NO_SESSION, Header
 from edgefl.protocol.events import (
     AggregatorEffect,
@@ -17,6 +17,7 @@ from edgefl.protocol.events import (
 )
 from edgefl.protocol.messages import Call
 from edgefl.protocol.reasons import DropReason, Phase
+from edgefl.protocol.round_setup import RoundSetup
 
 CoreEffect = Charge | PhaseChanged | RoundFinished
 """What the round leaves to the core: the ledger, the records, the model."""

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, fields
 
 from edgefl.errors import ConfigError, EdgeflError
 from edgefl.privacy.plan import PrivacyPlan, make_privacy_plan
-from edgefl.protocol.aggregator import PhaseLimits, threshold_for
 from edgefl.protocol.plan import TrainingPlan
+from edgefl.protocol.round_setup import PhaseLimits, threshold_for
 from edgefl.protocol.topics import parse_fleet
 
 LEAST_COHORT = 3

@@ -19,7 +19,7 @@ from edgefl.errors import EdgeflError, RemoteProtocolError
 from edgefl.privacy.clipping import clip_update
 from edgefl.privacy.plan import PrivacyPlan, PrivacyPolicy, make_privacy_plan
 from edgefl.protocol import masked_input, topics, unmasking
-from edgefl.protocol.aggregator import AggregatorRound, PhaseLimits, RoundSetup, threshold_for
+from edgefl.protocol.aggregator import AggregatorRound
 from edgefl.protocol.device import DeviceIdentity, DeviceRound
 from edgefl.protocol.device_state import DeviceState
 from edgefl.protocol.envelope import (
@@ -71,6 +71,7 @@ from edgefl.protocol.messages import (
 from edgefl.protocol.plan import TrainingPlan
 from edgefl.protocol.policy import DevicePolicy
 from edgefl.protocol.reasons import AbortReason, DropReason, Phase
+from edgefl.protocol.round_setup import PhaseLimits, RoundSetup, threshold_for
 from edgefl.secagg.sharing import ShareChannels
 from edgefl.types import DeviceId, FleetName, RingVector
 

@@ -5,15 +5,11 @@ least `survivor_floor` survivors, and only after the privacy ledger says that th
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
-from edgefl.errors import ConfigError, LocalProtocolError, RemoteProtocolError
-from edgefl.privacy.plan import PrivacyPlan
-from edgefl.protocol import wire
-from edgefl.protocol.device import call_id_of
+from edgefl.errors import ConfigError, LocalProtocolError
+from edgefl.protocol.check_ins import CheckIns
+from edgefl.protocol.collection import SessionCollection
 from edgefl.protocol.envelope import NO_SESSION
 from edgefl.protocol.events import (
     AggregatorEffect,
@@ -30,68 +26,23 @@ from edgefl.protocol.events import (
     SetTimer,
     TimerFired,
     Unmasked,
-    UnmaskJob,
 )
-from edgefl.protocol.masked_input import session_of
 from edgefl.protocol.messages import (
     AggregatorMessage,
     Call,
     CheckIn,
-    KeyAdvert,
     Leave,
     MaskedInput,
     PlanAnnouncement,
     RevealedShares,
     RoundClosed,
-    RoutedShares,
     SharedKeys,
-    UnmaskRequest,
 )
-from edgefl.protocol.plan import SessionPlan, TrainingPlan, require_sound_advert
-from edgefl.protocol.reasons import AbortReason, AdversaryClass, DropReason, Phase, Suite
+from edgefl.protocol.plan import SessionPlan
+from edgefl.protocol.reasons import AbortReason, DropReason, Phase
 from edgefl.protocol.report import Dropout, PhaseCount, RoundReport
-from edgefl.secagg.masking import add_packed
-from edgefl.secagg.session import Session
+from edgefl.protocol.round_setup import RoundSetup, threshold_for
 from edgefl.types import RingVector
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseLimits:
-    """How long each phase waits for silent devices, in seconds."""
-
-    check_in_s: float = 30.0
-    share_keys_s: float = 30.0
-    masked_input_s: float = 120.0
-    unmasking_s: float = 30.0
-
-    def of(self, phase: Phase) -> float:
-        """Return the limit of an open phase."""
-        return {
-            Phase.CHECK_IN: self.check_in_s,
-            Phase.SHARE_KEYS: self.share_keys_s,
-            Phase.MASKED_INPUT: self.masked_input_s,
-            Phase.UNMASKING: self.unmasking_s,
-        }[phase]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoundSetup:
-    """What the gateway decides before it calls a round.
-
-    Attributes:
-        population: Identity key by device, of every device that may check in.
-        ledger_head: Hash of the newest ledger row.
-    """
-
-    fleet: str
-    call: Call
-    population: dict[str, bytes]
-    privacy: PrivacyPlan
-    training: TrainingPlan
-    bundle_sha256: bytes
-    parameters_sha256: bytes
-    ledger_head: bytes
-    limits: PhaseLimits
 
 
 class AggregatorRound:
@@ -131,14 +82,8 @@ class AggregatorRound:
         self._left: dict[str, DropReason] = {}
         self._phase_started_s = now_s
         self.phase = Phase.CHECK_IN
-        self.plan: SessionPlan | None = None
-        self._session: Session | None = None
-        self._adverts: dict[str, KeyAdvert] = {}
-        self._shared: dict[int, SharedKeys] = {}
-        self._survivors: set[int] = set()
-        self._input_digest: dict[int, bytes] = {}
-        self._revealed: dict[int, RevealedShares] = {}
-        self._total: RingVector | None = None
+        self._check_ins = CheckIns(setup)
+        self._session: SessionCollection | None = None
         self._is_charged = False
         self._is_unmasking = False
         self._sum_check_held: bool | None = None
@@ -158,6 +103,11 @@ class AggregatorRound:
         )
 
     @property
+    def plan(self) -> SessionPlan | None:
+        """The session plan, once the cohort is fixed."""
+        return None if self._session is None else self._session.plan
+
+    @property
     def call(self) -> Call:
         """The call that opened this attempt."""
         return self._setup.call
@@ -170,7 +120,7 @@ class AggregatorRound:
     @property
     def arrived(self) -> int:
         """Devices that completed the current phase."""
-        return len(self._done())
+        return 0 if self.phase.is_final else len(self._done())
 
     @property
     def needed(self) -> int:
@@ -190,19 +140,20 @@ class AggregatorRound:
 
     def message_for(self, device: str) -> AggregatorMessage | None:
         """Return what `device` should have received by now, for sending it again."""
-        position = None if self.plan is None else self.plan.position_of(device)
         if self.phase.is_final:
             return self._closing.get(device)
         if self.phase is Phase.CHECK_IN:
             return self._setup.call if device in self._setup.population else None
-        if self.plan is None or position is None or device in self._left:
+        session = self._session
+        position = None if session is None else session.plan.position_of(device)
+        if session is None or position is None or device in self._left:
             return None
         if self.phase is Phase.SHARE_KEYS:
-            return PlanAnnouncement(plan=self.plan.to_bytes())
-        if self.phase is Phase.MASKED_INPUT and position in self._shared:
-            return self._routed_to(position)
-        if self.phase is Phase.UNMASKING and position in self._survivors and self._is_charged:
-            return self._unmask_request()
+            return PlanAnnouncement(plan=session.plan.to_bytes())
+        if self.phase is Phase.MASKED_INPUT and device in session.sharers:
+            return session.routed_to(position)
+        if self.phase is Phase.UNMASKING and device in session.survivors and self._is_charged:
+            return session.unmask_request()
         return None
 
     def handle(self, event: AggregatorEvent, now_s: float) -> tuple[AggregatorEffect, ...]:
@@ -230,86 +181,28 @@ class AggregatorRound:
         return self._advance_if_complete(now_s)
 
     def _on_check_in(self, event: DeviceSaid) -> None:
-        message, device = event.message, event.device
-        if not isinstance(message, CheckIn) or message.call_id != call_id_of(
-            self._setup.fleet, self._setup.call
-        ):
-            return
-        advert = message.advert
-        known = self._setup.population.get(device)
-        if known is None or advert.device != device or advert.identity_key != known:
-            raise RemoteProtocolError(
-                "E-CHECK-IN-IDENTITY", "an advert of the sender", "another device's"
-            )
-        require_sound_advert(advert, message.call_id)
-        earlier = self._adverts.setdefault(device, advert)
-        if earlier != advert:
-            raise RemoteProtocolError("E-CHECK-IN-TWICE", "one advert per call", "a second one")
-        taken = {
-            key
-            for other in self._adverts.values()
-            if other.device != device
-            for key in (other.share_key, other.mask_key)
-        }
-        if advert.share_key == advert.mask_key or taken & {advert.share_key, advert.mask_key}:
-            del self._adverts[device]
-            raise RemoteProtocolError("E-CHECK-IN-KEYS", "fresh keys", "keys that are in use")
+        if isinstance(event.message, CheckIn):
+            self._check_ins.take(event.device, event.message)
 
-    def _on_shared_keys(self, event: DeviceSaid) -> None:
-        position = self._position(event)
-        message = event.message
-        if position is None or not isinstance(message, SharedKeys) or self.plan is None:
+    def _on_contribution(self, event: DeviceSaid) -> None:
+        session, message = self._session, event.message
+        if session is None or event.session_id != session.plan.session_id:
             return
-        sizes_fit = all(
-            (len(sealed) == 0) == (index == position) for index, sealed in enumerate(message.sealed)
-        )
-        if len(message.sealed) != len(self.plan.members) or not sizes_fit:
-            raise RemoteProtocolError(
-                "E-SHARES-COUNT", "one ciphertext per neighbour", "another number"
-            )
-        if self._shared.setdefault(position, message) != message:
-            raise RemoteProtocolError(
-                "E-SHARES-TWICE", "one set of shares per session", "a second one"
-            )
-
-    def _on_masked_input(self, event: DeviceSaid) -> None:
-        position = self._position(event)
-        message = event.message
-        if position is None or position not in self._shared or not isinstance(message, MaskedInput):
+        position = session.plan.position_of(event.device)
+        if position is None:
             return
-        if self.plan is None or self._total is None:
-            raise LocalProtocolError("E-AGGREGATOR-STATE", "a session", "none")
-        digest = wire.digest(message.packed)
-        if position in self._survivors:
-            if self._input_digest[position] != digest:
-                raise RemoteProtocolError(
-                    "E-INPUT-TWICE", "one masked input per session", "a second one"
-                )
-            return
-        add_packed(self._total, message.packed, self.plan.ring_bits)
-        self._input_digest[position] = digest
-        self._survivors.add(position)
-
-    def _on_revealed(self, event: DeviceSaid) -> None:
-        position = self._position(event)
-        message = event.message
-        if (
-            position is None
-            or position not in self._survivors
-            or not isinstance(message, RevealedShares)
-        ):
-            return
-        if [owner for owner, _ in message.shares] != sorted(set(self._shared) - {position}):
-            raise RemoteProtocolError(
-                "E-REVEAL-LIST", "one share of every neighbour", "another list"
-            )
-        if self._revealed.setdefault(position, message) != message:
-            raise RemoteProtocolError("E-REVEAL-TWICE", "one answer per session", "a second one")
+        if isinstance(message, SharedKeys):
+            session.take_shared_keys(position, message)
+        elif isinstance(message, MaskedInput):
+            session.take_masked_input(position, message)
+        elif isinstance(message, RevealedShares):
+            session.take_revealed(position, message)
 
     def _on_leave(self, event: DeviceSaid, now_s: float) -> tuple[AggregatorEffect, ...]:
         # A leave from an earlier session says nothing about this one.
-        session_ids: set[bytes] = set() if self.plan is None else {self.plan.session_id}
-        if self.phase is Phase.CHECK_IN or event.device not in self._sharers():
+        session = self._session
+        session_ids: set[bytes] = set() if session is None else {session.plan.session_id}
+        if session is None or event.device not in session.sharers:
             # A device that refuses the plan belongs to no session yet.
             session_ids.add(NO_SESSION)
         if event.session_id not in session_ids:
@@ -349,16 +242,14 @@ class AggregatorRound:
 
     def _on_charged(self, event: AggregatorEvent, now_s: float) -> tuple[AggregatorEffect, ...]:
         del event
-        if self.phase is not Phase.UNMASKING or self._is_charged or self.plan is None:
+        if self.phase is not Phase.UNMASKING or self._is_charged:
             return ()
         self._is_charged = True
         self._phase_started_s = now_s
-        request = self._unmask_request()
+        session = self._require_session()
+        request = session.unmask_request()
         return (
-            *(
-                SendDown(device=self._device(position), message=request)
-                for position in sorted(self._survivors)
-            ),
+            *(SendDown(device=device, message=request) for device in sorted(session.survivors)),
             SetTimer(at_s=now_s + self._setup.limits.unmasking_s),
             *self._advance_if_complete(now_s),
         )
@@ -410,66 +301,26 @@ class AggregatorRound:
         )
 
     def _open_share_keys(self) -> tuple[AggregatorEffect, ...]:
-        setup = self._setup
-        members = tuple(self._adverts[device] for device in sorted(self._adverts))
-        self.plan = SessionPlan(
-            fleet=setup.fleet,
-            task=setup.call.task,
-            round_number=setup.call.round_number,
-            attempt=setup.call.attempt,
-            call_id=call_id_of(setup.fleet, setup.call),
-            adversary=AdversaryClass.HONEST_BUT_CURIOUS,
-            suite=Suite.CHACHA20_X25519,
-            members=members,
-            threshold=threshold_for(len(members)),
-            survivor_floor=setup.privacy.survivor_floor,
-            bundle_sha256=setup.bundle_sha256,
-            parameters_sha256=setup.parameters_sha256,
-            dimension=setup.privacy.dimension,
-            training=setup.training,
-            privacy=setup.privacy,
-            ledger_head=setup.ledger_head,
-        )
-        self._session = session_of(self.plan)
-        announcement = PlanAnnouncement(plan=self.plan.to_bytes())
+        self._session = SessionCollection(self._check_ins.make_plan())
+        announcement = PlanAnnouncement(plan=self._session.plan.to_bytes())
+        members = self._session.plan.members
         return tuple(SendDown(device=member.device, message=announcement) for member in members)
 
     def _open_masked_input(self) -> tuple[AggregatorEffect, ...]:
-        if self._session is None:
-            raise LocalProtocolError("E-AGGREGATOR-STATE", "a session", "none")
-        self._total = np.zeros(self._session.length, dtype=np.uint32)
+        session = self._require_session()
         return tuple(
-            SendDown(device=self._device(position), message=self._routed_to(position))
-            for position in sorted(self._shared)
+            SendDown(device=member.device, message=session.routed_to(position))
+            for position, member in enumerate(session.plan.members)
+            if member.device in session.sharers
         )
 
     def _open_unmasking(self) -> tuple[AggregatorEffect, ...]:
-        if self.plan is None:
-            raise LocalProtocolError("E-AGGREGATOR-STATE", "a plan", "none")
-        return (Charge(plan=self.plan, n_survivors=len(self._survivors)),)
+        session = self._require_session()
+        return (Charge(plan=session.plan, n_survivors=len(session.survivors)),)
 
     def _start_unmasking(self) -> tuple[AggregatorEffect, ...]:
-        if self.plan is None or self._session is None or self._total is None:
-            raise LocalProtocolError("E-AGGREGATOR-STATE", "a session", "none")
         self._is_unmasking = True
-        shares: dict[int, dict[int, bytes]] = {position: {} for position in self._shared}
-        for holder, message in self._revealed.items():
-            for owner, share in message.shares:
-                shares[owner][holder] = share
-        return (
-            UnmaskJob(
-                plan=self.plan,
-                session=self._session,
-                total=self._total,
-                commitments={
-                    position: self._shared[position].commitment for position in self._survivors
-                },
-                seed_shares={position: shares[position] for position in sorted(self._survivors)},
-                key_shares={
-                    position: shares[position] for position in sorted(set(shares) - self._survivors)
-                },
-            ),
-        )
+        return (self._require_session().unmask_job(),)
 
     def _abort(self, reason: AbortReason, now_s: float) -> tuple[AggregatorEffect, ...]:
         self._count_phase(now_s)
@@ -478,8 +329,8 @@ class AggregatorRound:
     def _finish(
         self, outcome: Phase, reason: AbortReason, total: RingVector | None
     ) -> tuple[AggregatorEffect, ...]:
-        members = sorted(self._adverts)
-        survivors = {self._device(position) for position in self._survivors}
+        survivors = set() if self._session is None else self._session.survivors
+        revealers = set() if self._session is None else self._session.revealers
         committed = outcome is Phase.COMMITTED
         self.phase = outcome
         report = RoundReport(
@@ -491,7 +342,7 @@ class AggregatorRound:
             phases=tuple(self._counts),
             dropouts=tuple(self._dropouts[device] for device in sorted(self._dropouts)),
             survivors=tuple(sorted(survivors)) if committed else (),
-            unmasked=len(self._revealed),
+            unmasked=len(revealers),
             sum_check_held=self._sum_check_held,
             charged=self._is_charged,
         )
@@ -499,7 +350,7 @@ class AggregatorRound:
             device: RoundClosed(
                 phase=outcome, reason=reason, counted=committed and device in survivors
             )
-            for device in members
+            for device in sorted(self._check_ins.devices)
         }
         closing = (
             SendDown(device=device, message=message) for device, message in self._closing.items()
@@ -514,65 +365,30 @@ class AggregatorRound:
         if self.phase is Phase.CHECK_IN:
             return set(self._setup.population)
         if self.phase is Phase.SHARE_KEYS:
-            return set(self._adverts)
-        if self.phase is Phase.MASKED_INPUT:
-            return self._sharers()
-        return {self._device(position) for position in self._survivors}
+            return self._check_ins.devices
+        session = self._require_session()
+        return session.sharers if self.phase is Phase.MASKED_INPUT else session.survivors
 
     def _done(self) -> set[str]:
         if self.phase is Phase.CHECK_IN:
-            return set(self._adverts)
-        done = {
-            Phase.SHARE_KEYS: self._shared.keys(),
-            Phase.MASKED_INPUT: self._survivors,
-            Phase.UNMASKING: self._revealed.keys(),
-        }.get(self.phase, ())
-        return {self._device(position) for position in done}
+            return self._check_ins.devices
+        session = self._require_session()
+        if self.phase is Phase.SHARE_KEYS:
+            return session.sharers
+        return session.survivors if self.phase is Phase.MASKED_INPUT else session.revealers
 
     def _needed(self) -> int:
         floor = self._setup.privacy.survivor_floor
-        if self.phase is Phase.UNMASKING and self.plan is not None:
+        if self.phase is Phase.UNMASKING:
             # No device holds a share of its own secret, so one answer more than the
             # threshold is needed.
-            return self.plan.threshold + 1
+            return self._require_session().plan.threshold + 1
         return floor
 
-    def _sharers(self) -> set[str]:
-        return {self._device(position) for position in self._shared}
-
-    def _device(self, position: int) -> str:
-        if self.plan is None:
-            raise LocalProtocolError("E-AGGREGATOR-STATE", "a plan", "none")
-        return self.plan.members[position].device
-
-    def _position(self, event: DeviceSaid) -> int | None:
-        if self.plan is None or event.session_id != self.plan.session_id:
-            return None
-        return self.plan.position_of(event.device)
-
-    def _routed_to(self, position: int) -> RoutedShares:
-        if self.plan is None:
-            raise LocalProtocolError("E-AGGREGATOR-STATE", "a plan", "none")
-        return RoutedShares(
-            sharers=wire.encode_bitmap(
-                [index in self._shared for index in range(len(self.plan.members))]
-            ),
-            sealed=tuple(
-                b"" if owner == position else self._shared[owner].sealed[position]
-                for owner in sorted(self._shared)
-            ),
-        )
-
-    def _unmask_request(self) -> UnmaskRequest:
-        if self.plan is None:
-            raise LocalProtocolError("E-AGGREGATOR-STATE", "a plan", "none")
-        size = len(self.plan.members)
-        return UnmaskRequest(
-            survivors=wire.encode_bitmap([index in self._survivors for index in range(size)]),
-            dropped=wire.encode_bitmap(
-                [index in self._shared and index not in self._survivors for index in range(size)]
-            ),
-        )
+    def _require_session(self) -> SessionCollection:
+        if self._session is None:
+            raise LocalProtocolError("E-AGGREGATOR-STATE", "a session", "none")
+        return self._session
 
     def _count_phase(self, now_s: float) -> None:
         self._counts.append(
@@ -592,9 +408,9 @@ class AggregatorRound:
         dict[tuple[Phase, type], Callable[["AggregatorRound", DeviceSaid], None]]
     ] = {
         (Phase.CHECK_IN, CheckIn): _on_check_in,
-        (Phase.SHARE_KEYS, SharedKeys): _on_shared_keys,
-        (Phase.MASKED_INPUT, MaskedInput): _on_masked_input,
-        (Phase.UNMASKING, RevealedShares): _on_revealed,
+        (Phase.SHARE_KEYS, SharedKeys): _on_contribution,
+        (Phase.MASKED_INPUT, MaskedInput): _on_contribution,
+        (Phase.UNMASKING, RevealedShares): _on_contribution,
     }
     _EVENTS: ClassVar[
         dict[
@@ -622,11 +438,3 @@ _SHORTFALL = {
     Phase.MASKED_INPUT: AbortReason.BELOW_SURVIVOR_FLOOR,
     Phase.UNMASKING: AbortReason.TOO_FEW_UNMASKED,
 }
-
-
-def threshold_for(cohort: int) -> int:
-    """Return the reconstruction threshold of a complete graph: a strict majority of the cohort.
-
-    With more than half, no two lists of the same session can both be answered by enough devices.
-    """
-    return cohort // 2 + 1

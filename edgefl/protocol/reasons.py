@@ -29,7 +29,6 @@ class DropReason(Enum):
     TIMED_OUT = "timed-out"
     LEFT = "left"
     BAD_MESSAGE = "bad-message"
-    TOO_LATE = "too-late"
 
 
 class LeaveReason(IntEnum):

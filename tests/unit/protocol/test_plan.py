@@ -7,9 +7,10 @@ import pytest
 
 from edgefl.errors import EdgeflError, WireError
 from edgefl.protocol import wire
-from edgefl.protocol.aggregator import AggregatorRound, threshold_for
+from edgefl.protocol.aggregator import AggregatorRound
 from edgefl.protocol.plan import SessionPlan, TrainingPlan, session_id_of
 from edgefl.protocol.reasons import Phase
+from edgefl.protocol.round_setup import threshold_for
 from tests.round_harness import RoundHarness, privacy_plan
 
 
