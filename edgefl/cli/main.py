@@ -9,8 +9,8 @@ import traceback
 from collections.abc import Sequence
 from typing import Protocol, cast
 
-from edgefl import __version__
-from edgefl.errors import EdgeflError
+import edgefl
+from edgefl.errors import EdgeflError, EnvironmentProblem
 
 _COMMANDS = {
     "demo": "train a real fleet on this machine, kill devices, and show what survives",
@@ -42,6 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         4 environment, 5 peer unreachable, 6 integrity, 130 interrupted.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    foreign = _foreign_package()
+    if foreign is not None:
+        sys.stderr.write(f"edgefl: {foreign}\n")
+        return foreign.exit_code
     options = _parse(words)
     logging.basicConfig(
         level=logging.DEBUG if options.debug else logging.INFO,
@@ -66,13 +70,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return cast("int", code)
 
 
+def _foreign_package() -> EdgeflError | None:
+    """Say so where the files of PyPI's unrelated `edgefl` lie over ours."""
+    if getattr(edgefl, "DISTRIBUTION", None) == "edgefl-runtime":
+        return None
+    return EnvironmentProblem(
+        "E-PACKAGE-OWNER",
+        "the import package 'edgefl' of edgefl-runtime",
+        f"another one at {edgefl.__file__}",
+        "pip uninstall -y edgefl && pip install --force-reinstall edgefl-runtime",
+    )
+
+
 def _parse(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="edgefl",
         description="Federated learning for battery-powered boards.",
         epilog="Each command explains itself: edgefl COMMAND --help.",
     )
-    parser.add_argument("--version", action="version", version=f"edgefl {__version__}")
+    parser.add_argument("--version", action="version", version=f"edgefl {edgefl.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     wanted = next((word for word in words if not word.startswith("-")), None)
     for name, summary in _COMMANDS.items():

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
@@ -19,6 +20,7 @@ _NO_PANEL = PowerProfile(capacity_j=200.0, idle_w=0.01, training_w=2.5, charging
 _WEAK_SHARE = 0.003  # 0.6 J: a minute of waiting, but less than the shortest training, 1.06 J
 
 
+@cache
 def _scenario(*, rounds: int = 1, loss: float = 0.0, limit_s: float = 10.0) -> Scenario:
     return spar_scenario(
         devices=_DEVICES,
@@ -28,6 +30,12 @@ def _scenario(*, rounds: int = 1, loss: float = 0.0, limit_s: float = 10.0) -> S
         loss=loss,
         limit_s=limit_s,
     )
+
+
+def _drift(device: str, plan: SessionPlan, bundle: bytes, parameters: bytes) -> Update:
+    """Stand in for training where the model does not matter: a small step, another per board."""
+    del plan, bundle
+    return np.full(len(parameters) // 4, 1e-3 * (1 + int(device[-1])), dtype=np.float32)
 
 
 def _initial(scenario: Scenario) -> bytes:
@@ -67,7 +75,8 @@ def test_recharged_boards_come_back_for_a_later_round() -> None:
     power = PowerProfile(
         capacity_j=100.0, idle_w=0.5, training_w=10.0, charging_w=1.5, restart_j=12.0
     )
-    result = run_scenario(replace(scenario, power=power, charge_share={"board-0003": 0.01}))
+    weak = {"board-0003": 0.01}
+    result = run_scenario(replace(scenario, train=_drift, power=power, charge_share=weak))
     survivors = [row["survivors"] for row in result.rounds]
     assert survivors[0] == _DEVICES - 1
     assert _DEVICES in survivors[1:]
@@ -96,7 +105,8 @@ def test_nine_dead_boards_of_ten_abort_the_round_and_leave_the_model() -> None:
 
 
 def test_rounds_commit_although_every_fifth_message_is_lost() -> None:
-    result = run_scenario(_scenario(rounds=2, loss=0.2, limit_s=40.0))
+    scenario = _scenario(rounds=2, loss=0.2, limit_s=40.0)
+    result = run_scenario(replace(scenario, train=_drift))
     assert result.outcome == "done"
     assert sorted(result.accuracies) == [1, 2]
     assert result.messages_lost > 50
@@ -106,9 +116,9 @@ def test_rounds_commit_although_every_fifth_message_is_lost() -> None:
 
 
 def test_a_killed_gateway_names_the_open_round_and_goes_on() -> None:
-    scenario = _scenario(rounds=3)
+    scenario = replace(_scenario(rounds=2), train=_drift)
     undisturbed = run_scenario(scenario)
-    moments = np.linspace(3.0, undisturbed.virtual_s - 0.2, 8)
+    moments = np.linspace(3.0, undisturbed.virtual_s - 0.2, 6)
     phases = set()
     for at_s in moments:
         death = GatewayDeath(at_s=float(at_s), outage_s=1.5)
@@ -122,8 +132,8 @@ def test_a_killed_gateway_names_the_open_round_and_goes_on() -> None:
         assert {row["reason"] for row in aborted} <= {"GATEWAY_RESTARTED"}
         phases |= {row["in_phase"] for row in aborted}
         # One charge for each commit, and one more where the kill came after the charge.
-        assert 3 <= result.ledger_entries <= 4
-        assert sorted(result.accuracies) == [1, 2, 3]
+        assert 2 <= result.ledger_entries <= 3
+        assert sorted(result.accuracies) == [1, 2]
     assert len(phases) >= 2, "the kills met too few phases to show anything"
 
 
