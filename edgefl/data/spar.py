@@ -27,6 +27,12 @@ TRAINING_PERSONS: Final = (1, 2, 3, 4, 5, 6, 7, 8)
 # units and from no person's data, so dequantizing tells a device nothing about another.
 _STEPS_PER_UNIT: Final = np.float32(32.0)
 
+# The right arm's motions are the left arm's in a mirror whose normal is the watch's x axis. A
+# mirror turns round the component of acceleration along its normal, and the two components of
+# rotation across it. So a device that knows its arm can speak in the terms of the left arm; no
+# statistic of anyone's data takes part.
+_RIGHT_TO_LEFT: Final = np.array([-1, 1, 1, 1, -1, -1], np.float32)
+
 
 class Arm(enum.IntEnum):
     """The arm that wore the watch; the value is the one in the file."""
@@ -40,7 +46,7 @@ class SparData:
     """All recordings, sorted by person and arm.
 
     Attributes:
-        windows: float32 [n, 64, 6].
+        windows: float32 [n, 64, 6]; the right arm's are mirrored to the left.
         labels: int64 [n], index into `EXERCISES`.
         person: uint8 [n], 1 to 10.
         arm: uint8 [n], a value of `Arm`.
@@ -74,7 +80,7 @@ def load_spar() -> SparData:
         npz_bytes = files("edgefl.data").joinpath("spar.npz").read_bytes()
         with np.load(io.BytesIO(npz_bytes), allow_pickle=False) as archive:
             data = SparData(
-                windows=archive["window"].astype(np.float32) / _STEPS_PER_UNIT,
+                windows=_dequantize(archive["window"], archive["side"]),
                 labels=archive["label"].astype(np.int64),
                 person=archive["person"],
                 arm=archive["side"],
@@ -89,6 +95,13 @@ def load_spar() -> SparData:
     for array in (data.windows, data.labels, data.person, data.arm):
         array.flags.writeable = False
     return data
+
+
+def _dequantize(steps: NDArray[np.int8], arm: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Return float32 [n, 64, 6] in sensor units, the right arm mirrored."""
+    windows = steps.astype(np.float32) / _STEPS_PER_UNIT
+    windows[arm == Arm.RIGHT] *= _RIGHT_TO_LEFT
+    return windows
 
 
 def device_shard(person: int, arm: Arm) -> TrainingData:

@@ -47,6 +47,19 @@ def test_shapes_types_and_units():
     assert 0.9 < np.median(strength) < 1.1
 
 
+def test_the_right_arm_speaks_in_terms_of_the_left():
+    shipped = files("edgefl.data").joinpath("spar.npz")
+    with shipped.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        right = archive["side"] == 1
+        raw = archive["window"][right] / np.float32(32)
+    mirrored = load_spar().windows[right]
+    assert np.array_equal(mirrored * [-1, 1, 1, 1, -1, -1], raw)
+    # With arms hanging, both watches' x axes then feel gravity with one sign.
+    pendulum = spar.persons(TRAINING_PERSONS)
+    rows = pendulum.x[pendulum.y == 0, :, 0].mean(axis=1)
+    assert (rows > 0).mean() > 0.9
+
+
 def test_every_person_and_arm_holds_every_exercise():
     total = 0
     for person in (*TRAINING_PERSONS, *HELD_OUT_PERSONS):

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+HEAD_GAIN = 4.0
+
 
 def windows_of(signal, taps=5, stride=2):
     """[N, T, C] -> [N, outputs, taps * C]: every window of a convolution as one row."""
@@ -30,7 +32,7 @@ class NumpyCnn:
         rows2 = windows_of(hidden1)
         hidden2 = np.maximum(rows2 @ w2.transpose(2, 1, 0).reshape(-1, 16) + b2, 0)
         features = hidden2.mean(axis=1)
-        return rows1, hidden1, rows2, hidden2, features, features @ w3.T + b3
+        return rows1, hidden1, rows2, hidden2, features, HEAD_GAIN * features @ w3.T + b3
 
     def step(self, x, y, lr):
         rows1, hidden1, rows2, hidden2, features, logits = self.forward(x)
@@ -39,7 +41,7 @@ class NumpyCnn:
         probabilities = np.exp(shifted) / np.exp(shifted).sum(axis=1, keepdims=True)
         loss = -np.log(probabilities[np.arange(len(y)), y]).mean()
         d_logits = (probabilities - np.eye(7)[y]) / len(y)
-        d_hidden2 = (d_logits @ w3)[:, None, :] / hidden2.shape[1] * (hidden2 > 0)
+        d_hidden2 = HEAD_GAIN * (d_logits @ w3)[:, None, :] / hidden2.shape[1] * (hidden2 > 0)
         d_w2 = np.einsum("nor,nof->rf", rows2, d_hidden2).reshape(5, 16, 16).transpose(2, 1, 0)
         d_rows2 = d_hidden2 @ w2.transpose(0, 2, 1).reshape(16, -1)
         d_windows = d_rows2.reshape(*rows2.shape[:2], 5, 16)
@@ -53,7 +55,7 @@ class NumpyCnn:
             d_hidden1.sum(axis=(0, 1)),
             d_w2,
             d_hidden2.sum(axis=(0, 1)),
-            d_logits.T @ features,
+            HEAD_GAIN * d_logits.T @ features,
             d_logits.sum(axis=0),
         ]
         for tensor, gradient in zip(self.tensors, gradients, strict=True):
