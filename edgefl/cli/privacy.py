@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgefl.cli.options import add_common, add_json, default_state_dir
-from edgefl.errors import PrivacyError, StorageError
+from edgefl.errors import ConfigError, PrivacyError, StorageError
 
 if TYPE_CHECKING:
     from edgefl.privacy.ledger import Ledger
@@ -39,10 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "verify",
         help="check a ledger's hash chain",
         description="Check every line of a privacy ledger: form, sequence, hash chain, one entry "
-        "for each session. Exit code 6 if it is damaged. A ledger that was cut back at a line's "
-        "end is whole in itself; compare the head with a signed plan or the gateway's state.",
+        "for each session. Exit code 6 if it is damaged. Nothing follows the last line that could "
+        "vouch for it, and a ledger that was cut back is whole in itself: give the known --head "
+        "(from 'privacy show', or a signed plan) to notice both.",
     )
     verify.add_argument("ledger", type=Path, help="a ledger.jsonl")
+    verify.add_argument("--head", help="hash that the ledger must contain as its head, then or now")
     add_json(verify)
     add_common(verify)
     verify.set_defaults(run=run_verify)
@@ -155,7 +157,7 @@ def run_show(options: argparse.Namespace) -> int:
     """Show the sum of a gateway's ledger."""
     path = (options.state or default_state_dir("gateway")) / _LEDGER
     if not 0 < options.delta < 1:
-        raise PrivacyError("E-DELTA", "a delta above 0 and below 1", repr(options.delta))
+        raise ConfigError("E-DELTA", "a delta above 0 and below 1", repr(options.delta))
     ledger, torn_bytes = _read_ledger(path)
     tasks = Counter(entry.release.task for entry in ledger.entries)
     facts = {
@@ -187,6 +189,8 @@ def run_show(options: argparse.Namespace) -> int:
 def run_verify(options: argparse.Namespace) -> int:
     """Check a ledger file."""
     ledger, torn_bytes = _read_ledger(options.ledger)
+    if options.head is not None:
+        _require_head(ledger, options.head)
     if options.json:
         facts = {
             "valid": True,
@@ -231,6 +235,21 @@ def _read_ledger(path: Path) -> "tuple[Ledger, int]":
             "E-LEDGER-DAMAGED", "ASCII lines", f"other bytes in {path}", "restore a backup"
         ) from error
     return verify(lines), len(content) - complete_bytes
+
+
+def _require_head(ledger: "Ledger", head: str) -> None:
+    """Check that a ledger continues one whose head is known.
+
+    Raises:
+        StorageError: E-LEDGER-ROLLED-BACK.
+    """
+    if not any(ledger.extends(length, head) for length in range(len(ledger) + 1)):
+        raise StorageError(
+            "E-LEDGER-ROLLED-BACK",
+            f"a ledger that continues the head {head[:16]}",
+            f"{len(ledger)} entries of another history, head {ledger.head[:16]}",
+            "restore the newest backup",
+        )
 
 
 def _torn_line(torn_bytes: int) -> str:
