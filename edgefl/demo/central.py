@@ -35,7 +35,7 @@ def central_accuracies(sources: list[str], rounds: int, seed: int) -> list[float
             data.y,
             epochs=recipe.local_epochs,
             batch_size=recipe.batch_size,
-            lr=recipe.lr,
+            lr=recipe.central_lr,
             rng=rng,
         )
         accuracies.append(trainer.evaluate(evaluation.x, evaluation.y).accuracy)

@@ -29,7 +29,7 @@ def central_epochs(recipe: Recipe) -> int:
 def train_central(
     bundle: Bundle, data: TrainingData, recipe: Recipe, *, seed: int
 ) -> NDArray[np.float32]:
-    """Train on pooled data with the recipe's batch size and learning rate.
+    """Train on pooled data with the recipe's batch size and central learning rate.
 
     Nothing is clipped and no noise is added: this is what is given up for keeping data on the
     devices.
@@ -53,7 +53,7 @@ def train_central(
         data.y,
         epochs=central_epochs(recipe),
         batch_size=recipe.batch_size,
-        lr=recipe.lr,
+        lr=recipe.central_lr,
         rng=np.random.default_rng(seed),
     )
     return trainer.params()

@@ -21,6 +21,8 @@ class Recipe:
         noise_multiplier: z: noise std on the sum / C, at the survivor floor.
         server_momentum: Share of the last velocity that is kept.
         server_lr: Factor on the velocity.
+        central_lr: Learning rate of the central comparison, the best of four on the same pairs, so
+            that it is no weaker than it need be.
     """
 
     model_seed: int
@@ -32,6 +34,7 @@ class Recipe:
     noise_multiplier: float
     server_momentum: float
     server_lr: float
+    central_lr: float
 
 
 SPAR_RECIPE: Final = Recipe(
@@ -44,5 +47,6 @@ SPAR_RECIPE: Final = Recipe(
     noise_multiplier=0.1,
     server_momentum=0.6,
     server_lr=1.5,
+    central_lr=0.1,
 )
 """Chosen on the pairs (1, 2), (3, 4), (5, 6) and (7, 8) of left-out people, never on 9 and 10."""
