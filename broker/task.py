@@ -59,7 +59,7 @@ class TaskSpec:
 
     def __post_init__(self) -> None:
         """Check what the privacy plan does not."""
-        parse_fleet(self.name)
+        self._check_name()
         self._check_cohort()
         if not (_is_number(self.server_momentum) and 0 <= self.server_momentum < 1):
             raise ConfigError(
@@ -78,6 +78,13 @@ class TaskSpec:
             if not (_is_number(value) and 0 < value <= 86_400):
                 raise ConfigError("E-TASK-LIMIT", f"{name} above 0, at most a day", repr(value))
         self._check_training()
+
+    def _check_name(self) -> None:
+        try:
+            parse_fleet(self.name)  # names of tasks and fleets follow one rule
+        except EdgeflError as error:
+            expected = error.expected.replace("a fleet name", "a task name")
+            raise ConfigError("E-TASK-NAME", expected, error.found, error.advice) from error
 
     def _check_cohort(self) -> None:
         if type(self.cohort) is not int or self.cohort < LEAST_COHORT:

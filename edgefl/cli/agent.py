@@ -9,7 +9,14 @@ from edgefl import __version__
 from edgefl.agent.core import AgentCore, AgentSettings
 from edgefl.agent.identity import OperatingSystemEntropy, load_identity
 from edgefl.agent.runtime import AgentRuntime, TrainerFactory
-from edgefl.cli.options import DEFAULT_FLEET, add_common, default_state_dir, parse_endpoint
+from edgefl.cli.options import (
+    DEFAULT_FLEET,
+    add_common,
+    add_reset_state,
+    default_state_dir,
+    parse_endpoint,
+    set_state_aside,
+)
 from edgefl.cli.signals import run_until_signal
 from edgefl.data.source import load_source
 from edgefl.errors import ConfigError, EnvironmentProblem
@@ -25,6 +32,8 @@ from edgefl.transport.mqtt import MqttTransport
 from edgefl.transport.settings import MqttSettings
 
 _DEFAULT_MAX_EPSILON = 8.0
+_STATE_FILE = "agent.sqlite"
+_LOST_BY_RESET = "this device gets a new identity, and forgets the privacy it has spent"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -66,6 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--wait-s", type=float, default=None, help="give up if no gateway is heard for this long"
     )
+    add_reset_state(run, _LOST_BY_RESET)
     add_common(run)
     run.set_defaults(run=run_agent)
 
@@ -77,9 +87,12 @@ def run_agent(options: argparse.Namespace) -> int:
     fleet = topics.parse_fleet(options.fleet)
     host, port = parse_endpoint(options.gateway)
     policy = _policy(options)
+    mqtt = MqttSettings(host=host, port=port, client_id=f"edgefl-{fleet}-{device}", keepalive_s=20)
     data = load_source(options.data)
     state_dir = options.state or default_state_dir("agent")
-    store = open_sqlite(state_dir / "agent.sqlite", namespace="agent")
+    if options.reset_state:
+        set_state_aside(state_dir / _STATE_FILE, _LOST_BY_RESET)
+    store = open_sqlite(state_dir / _STATE_FILE, namespace="agent")
     try:
         identity = load_identity(store, device)
         core = AgentCore(
@@ -90,12 +103,7 @@ def run_agent(options: argparse.Namespace) -> int:
             entropy=OperatingSystemEntropy(),
         )
         status_topic = topics.status(fleet, device)
-        link = MqttTransport(
-            MqttSettings(
-                host=host, port=port, client_id=f"edgefl-{fleet}-{device}", keepalive_s=20
-            ),
-            Will(topic=status_topic, payload=b"offline", retain=True),
-        )
+        link = MqttTransport(mqtt, Will(topic=status_topic, payload=b"offline", retain=True))
         runtime = AgentRuntime(
             core=core,
             transport=FramedTransport(link),
@@ -113,8 +121,14 @@ def run_agent(options: argparse.Namespace) -> int:
 def _policy(options: argparse.Namespace) -> DevicePolicy:
     if not options.max_epsilon > 0:
         raise ConfigError("E-MAX-EPSILON", "a largest epsilon above 0", str(options.max_epsilon))
+    if not options.max_clip_norm > 0:
+        raise ConfigError(
+            "E-MAX-CLIP-NORM", "a largest clip norm above 0", str(options.max_clip_norm)
+        )
     if options.threads < 1:
         raise ConfigError("E-THREADS", "1 thread or more", str(options.threads))
+    if options.wait_s is not None and not options.wait_s > 0:
+        raise ConfigError("E-WAIT", "a time to wait above 0 s", str(options.wait_s))
     return DevicePolicy(
         least_survivor_floor=options.least_survivors,
         privacy=PrivacyPolicy(max_epsilon=options.max_epsilon, max_clip_norm=options.max_clip_norm),

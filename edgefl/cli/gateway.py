@@ -9,11 +9,19 @@ from edgefl.cli.options import (
     DEFAULT_FLEET,
     DEFAULT_PORT,
     add_common,
+    add_reset_state,
     default_state_dir,
     require_port,
+    set_state_aside,
 )
 from edgefl.cli.signals import run_until_signal
 from edgefl.protocol import topics
+
+_STATE_FILE = "gateway.sqlite"
+_LOST_BY_RESET = (
+    "the gateway gets a new identity, which devices refuse, and tasks begin anew; the privacy "
+    "ledger stays"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     run.add_argument("--fleet", default=DEFAULT_FLEET, help="the fleet's name")
     run.add_argument("--stop-when-idle", action="store_true", help="end when every task has ended")
+    add_reset_state(run, _LOST_BY_RESET)
     add_common(run)
     run.set_defaults(run=run_gateway_command)
 
@@ -46,12 +55,16 @@ def run_gateway_command(options: argparse.Namespace) -> int:
         sys.stdout.write(format_report(report) + "\n")
         sys.stdout.flush()
 
+    fleet, port = topics.parse_fleet(options.fleet), require_port(options.port)
+    state_dir = options.state or default_state_dir("gateway")
+    if options.reset_state:
+        set_state_aside(state_dir / _STATE_FILE, _LOST_BY_RESET)
     return asyncio.run(
         run_until_signal(
             run_gateway(
-                state_dir=options.state or default_state_dir("gateway"),
-                fleet=topics.parse_fleet(options.fleet),
-                port=require_port(options.port),
+                state_dir=state_dir,
+                fleet=fleet,
+                port=port,
                 stop_when_idle=options.stop_when_idle,
                 on_report=show,
             )

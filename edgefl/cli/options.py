@@ -1,10 +1,14 @@
 """Options and conversions that several commands share."""
 
 import argparse
+import logging
 import os
 from pathlib import Path
 
 from edgefl.errors import ConfigError
+from edgefl.storage.sqlite_file import set_aside
+
+_LOGGER = logging.getLogger(__name__)
 
 DEFAULT_FLEET = "fleet"
 DEFAULT_PORT = 1883
@@ -18,6 +22,31 @@ def add_common(parser: argparse.ArgumentParser) -> None:
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Add the option for machine-readable output."""
     parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
+
+
+def add_reset_state(parser: argparse.ArgumentParser, lost: str) -> None:
+    """Add the option that begins anew after a damaged state file.
+
+    Args:
+        parser: Of the command.
+        lost: What is given up by it.
+    """
+    parser.add_argument(
+        "--reset-state",
+        action="store_true",
+        help=f"set the state file aside (it is kept) and begin anew; {lost}",
+    )
+
+
+def set_state_aside(path: Path, lost: str) -> None:
+    """Set a state file aside where there is one, and say what that costs.
+
+    Raises:
+        StorageError: It cannot be moved.
+    """
+    if path.exists():
+        aside = set_aside(path)
+        _LOGGER.warning("the state file was set aside as %s; %s", aside, lost)
 
 
 def default_state_dir(role: str) -> Path:
