@@ -111,7 +111,7 @@ class SimulationResult:
         virtual_s: Virtual seconds that passed.
         deaths: How often a board lost power.
         empty_battery_deaths: Those of them with an empty battery.
-        messages_lost: Messages that the air swallowed.
+        transmissions_lost: Transmissions that the air swallowed.
         noticed: What the boards refused or ignored, by error code.
         stopped: Error code by board that stopped for good.
     """
@@ -126,7 +126,7 @@ class SimulationResult:
     virtual_s: float
     deaths: int
     empty_battery_deaths: int
-    messages_lost: int
+    transmissions_lost: int
     noticed: dict[str, int]
     stopped: dict[str, str]
 
@@ -210,7 +210,7 @@ class _Run:
             virtual_s=self._clock.now_s,
             deaths=sum(device.deaths for device in self._devices),
             empty_battery_deaths=sum(device.empty_battery_deaths for device in self._devices),
-            messages_lost=self._network.messages_lost,
+            transmissions_lost=self._network.transmissions_lost,
             noticed=dict(sorted(noticed.items())),
             stopped={
                 device.name: device.stopped_by

@@ -10,6 +10,7 @@ from edgefl.transport.matching import topic_matches
 from firmware_sim.clock import VirtualClock
 
 _WILDCARDS = ("+", "#")
+_LONGEST_RESEND_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,22 +20,27 @@ class LinkQuality:
     Attributes:
         latency_s: Least delay of a message.
         jitter_s: Largest extra delay, uniform.
-        loss: Chance that a message never arrives, 0 to below 1. Nothing below the agent and the
-            gateway sends it again, so this is harder than a broker over TCP.
+        loss: Chance that one transmission is lost, 0 to below 1. As TCP does, the link sends it
+            again, so that a message to who stays connected is late rather than gone; a later one
+            may overtake it, which TCP forbids.
+        resend_s: Wait before the first repetition; it doubles each time.
         bytes_per_s: Throughput.
     """
 
     latency_s: float = 0.02
     jitter_s: float = 0.03
     loss: float = 0.0
+    resend_s: float = 0.5
     bytes_per_s: float = 250_000.0
 
     def __post_init__(self) -> None:
         """Check the ranges; NaN is in none."""
         if not 0 <= self.loss < 1:
             raise ConfigError("E-SIM-LOSS", "a loss from 0 to below 1", repr(self.loss))
-        if not (self.latency_s >= 0 and self.jitter_s >= 0 and self.bytes_per_s > 0):
-            raise ConfigError("E-SIM-LINK", "delays of 0 or more, throughput above 0", repr(self))
+        if not (self.latency_s >= 0 and self.jitter_s >= 0 and self.resend_s > 0):
+            raise ConfigError("E-SIM-LINK", "delays of 0 or more", repr(self))
+        if not self.bytes_per_s > 0:
+            raise ConfigError("E-SIM-LINK", "a throughput above 0", repr(self.bytes_per_s))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,7 +70,7 @@ class VirtualNetwork:
         self._exact: dict[str, dict[str, None]] = {}
         self._wild: dict[str, tuple[str, ...]] = {}
         self._transcript = hashlib.sha256()
-        self.messages_lost = 0
+        self.transmissions_lost = 0
 
     @property
     def transcript_sha256(self) -> str:
@@ -130,11 +136,13 @@ class VirtualNetwork:
 
     def _schedule(self, name: str, topic: str, payload: bytes) -> None:
         quality = self._quality
-        if quality.loss and self._rng.random() < quality.loss:
-            self.messages_lost += 1
-            return
         delay_s = quality.latency_s + self._rng.random() * quality.jitter_s
         delay_s += len(payload) / quality.bytes_per_s
+        resend_s = quality.resend_s
+        while quality.loss and self._rng.random() < quality.loss:
+            self.transmissions_lost += 1
+            delay_s += resend_s
+            resend_s = min(2 * resend_s, _LONGEST_RESEND_S)
         client = self._clients[name]
 
         def arrive() -> None:

@@ -55,7 +55,7 @@ def make_report(scenario: Scenario, result: SimulationResult, effort: Effort) ->
         "aborts": dict(_count_aborts(result)),
         "deaths": result.deaths,
         "empty_battery_deaths": result.empty_battery_deaths,
-        "messages_lost": result.messages_lost,
+        "transmissions_lost": result.transmissions_lost,
         "epsilon_server": last.get("epsilon_server"),
         "epsilon_release": last.get("epsilon_release"),
         "epsilon_two_devices": last.get("epsilon_two_devices"),
@@ -140,7 +140,7 @@ def _rows(report: dict[str, Json]) -> Iterator[tuple[str, str]]:
     yield (
         "deaths",
         f"{report['deaths']} boards lost power, {report['empty_battery_deaths']} of them with an "
-        f"empty battery; {report['messages_lost']} messages lost",
+        f"empty battery; {report['transmissions_lost']} transmissions lost",
     )
     if report["epsilon_server"] is not None:
         yield from _privacy_rows(report)

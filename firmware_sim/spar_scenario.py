@@ -63,7 +63,7 @@ def spar_scenario(
         rounds: Committed rounds to reach.
         seed: Everything random follows from it.
         deaths_per_device_hour: How often a board loses power for no reason of its own.
-        loss: Chance that a message never arrives.
+        loss: Chance that one transmission is lost; the link sends it again.
         limit_s: How long each phase waits for a silent board, in virtual seconds.
     """
     bundle = compile_bundle(demo_model(SPAR_RECIPE.model_seed)).bundle_bytes

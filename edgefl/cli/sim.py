@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how often a board loses power, in virtual time; rounds take seconds",
     )
     run.add_argument(
-        "--loss", type=float, default=0.0, help="chance that a message never arrives, below 1"
+        "--loss", type=float, default=0.0, help="chance that a transmission is lost, below 1"
     )
     run.add_argument("--out", type=Path, help="write the report as JSON for 'edgefl sim report'")
     add_json(run)

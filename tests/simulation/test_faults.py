@@ -120,12 +120,12 @@ def test_nine_dead_boards_of_ten_abort_the_round_and_leave_the_model() -> None:
     assert not result.accuracies
 
 
-def test_rounds_commit_although_every_fifth_message_is_lost() -> None:
+def test_rounds_commit_although_every_fifth_transmission_is_lost() -> None:
     scenario = _scenario(rounds=2, loss=0.2, limit_s=40.0)
     result = run_scenario(replace(scenario, train=_drift))
     assert result.outcome == "done"
     assert sorted(result.accuracies) == [1, 2]
-    assert result.messages_lost > 50
+    assert result.transmissions_lost > 50
     committed = [row for row in result.rounds if row["outcome"] == "COMMITTED"]
     assert all(row["sum_check_held"] for row in committed)
     assert all(row["survivors"] >= _FLOOR for row in committed)  # type: ignore[operator]

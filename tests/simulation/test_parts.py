@@ -165,15 +165,16 @@ class TestNetwork:
         self._run(clock)
         assert second == []
 
-    def test_lost_messages_are_counted(self) -> None:
+    def test_lost_transmissions_are_repeated_and_counted(self) -> None:
         clock, network = self._network(loss=0.25)
         heard = self._listen(network, "board", "a/b")
-        for _ in range(400):
-            network.publish("board", "a/b", b"x")
+        for number in range(400):
+            network.publish("board", "a/b", str(number).encode())
         self._run(clock)
-        assert len(heard) + network.messages_lost == 400
-        # 100 expected, deviation 8.7: a seed fixes the count; the bounds say that it is right.
-        assert 60 <= network.messages_lost <= 140
+        assert sorted(int(payload) for _, payload in heard) == list(range(400))
+        # 400 * 0.25 / 0.75 = 133 expected, deviation 13.3; the seed fixes the count.
+        assert 80 <= network.transmissions_lost <= 187
+        assert clock.now_s > LinkQuality().resend_s
 
     @pytest.mark.parametrize("loss", [-0.1, 1.0, float("nan")])
     def test_an_impossible_loss_is_refused(self, loss: float) -> None:

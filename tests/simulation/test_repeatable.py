@@ -38,7 +38,7 @@ def test_the_seed_decides_everything() -> None:
     assert first.transcript_sha256 != other.transcript_sha256
     assert first.parameters != other.parameters
     assert first.deaths > 0
-    assert first.messages_lost > 0
+    assert first.transmissions_lost > 0
     assert first.accuracies
     assert len(first.parameters) == 4 * 1911
 
