@@ -34,13 +34,21 @@ class LinkHistory:
         self.is_news = True
 
     def record(
-        self, down: LinkDown, *, ready_at: float | None, now: float, blame_count: int
+        self,
+        down: LinkDown,
+        *,
+        ready_at: float | None,
+        had_session: bool,
+        now: float,
+        blame_count: int,
     ) -> LinkDown:
         """Take one connection's end and return it with the reason that the past suggests.
 
         Args:
             down: What the connection itself could tell.
             ready_at: When it became usable, or None.
+            had_session: Whether the broker knew this client when it connected. One that did not is
+                a broker that was started anew, not one that serves another process with the id.
             now: Monotonic clock in seconds.
             blame_count: How many links in a row broke with the same message in flight first.
         """
@@ -50,7 +58,7 @@ class LinkHistory:
         was_lost = down.reason is LinkDownReason.LOST and ready_at is not None
         self.was_stable = ready_at is not None and now - ready_at >= STABLE_AFTER_S
         self._quick_loss_count = (
-            self._quick_loss_count + 1 if was_lost and not self.was_stable else 0
+            self._quick_loss_count + 1 if was_lost and had_session and not self.was_stable else 0
         )
         if was_lost and blame_count >= QUICK_LOSSES:
             detail = f"the broker closed the link {blame_count} times at the same message"

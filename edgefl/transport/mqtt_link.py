@@ -122,7 +122,11 @@ class MqttLink:
                 messages[0].loss_count += 1
             blame_count = messages[0].loss_count if messages else 0
             down = history.record(
-                down, ready_at=connection.ready_at, now=now, blame_count=blame_count
+                down,
+                ready_at=connection.ready_at,
+                had_session=connection.had_session,
+                now=now,
+                blame_count=blame_count,
             )
             self._return_unacknowledged(messages, down)
             if history.was_stable:
@@ -298,6 +302,11 @@ class _Connection:
             self._in_flight[info.mid] = message
         if took:
             self._on_progress()
+
+    @property
+    def had_session(self) -> bool:
+        """Tell whether the broker knew this client from an earlier connection."""
+        return self._connack is not None and self._connack.session_present
 
     def unacknowledged(self) -> list[Outgoing]:
         """Return the messages sent without a PUBACK, oldest first."""

@@ -14,10 +14,15 @@ def history() -> LinkHistory:
 
 
 def reasons(
-    past: LinkHistory, downs: list[tuple[LinkDown, float | None, float, int]]
+    past: LinkHistory,
+    downs: list[tuple[LinkDown, float | None, float, int]],
+    *,
+    had_session: bool = True,
 ) -> list[LinkDownReason]:
     return [
-        past.record(down, ready_at=ready_at, now=now, blame_count=blame).reason
+        past.record(
+            down, ready_at=ready_at, had_session=had_session, now=now, blame_count=blame
+        ).reason
         for down, ready_at, now, blame in downs
     ]
 
@@ -26,6 +31,12 @@ def test_three_short_links_mean_a_second_process_with_the_id():
     past = history()
     downs = [(LOST, float(k), k + 0.5, 0) for k in range(3)]
     assert reasons(past, downs) == [LinkDownReason.LOST] * 2 + [LinkDownReason.TAKEN_OVER]
+
+
+def test_a_broker_that_forgot_the_session_was_restarted():
+    past = history()
+    downs = [(LOST, float(k), k + 0.5, 0) for k in range(5)]
+    assert set(reasons(past, downs, had_session=False)) == {LinkDownReason.LOST}
 
 
 def test_a_refused_connection_between_means_a_broker_that_restarts():
@@ -56,9 +67,9 @@ def test_only_the_first_failure_of_a_row_is_news():
     past = history()
     news = []
     for k in range(3):
-        past.record(UNREACHABLE, ready_at=None, now=float(k), blame_count=0)
+        past.record(UNREACHABLE, ready_at=None, had_session=False, now=float(k), blame_count=0)
         news.append(past.is_news)
-    past.record(LOST, ready_at=5.0, now=20.0, blame_count=0)
+    past.record(LOST, ready_at=5.0, had_session=False, now=20.0, blame_count=0)
     news.append(past.is_news)
     assert news == [True, False, False, True]
 
@@ -67,7 +78,9 @@ def test_the_log_says_after_ten_seconds_what_is_waited_for(caplog):
     past = history()
     with caplog.at_level(logging.WARNING):
         for second in range(45):
-            past.record(UNREACHABLE, ready_at=None, now=float(second), blame_count=0)
+            past.record(
+                UNREACHABLE, ready_at=None, had_session=False, now=float(second), blame_count=0
+            )
             past.remind(float(second))
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == 2  # at 10 s and at 40 s
