@@ -6,20 +6,28 @@ from edgefl.protocol.messages import Hello, Rejection
 
 
 def admit(
-    device: str, hello: Hello, population: Population, least_agent_version: str
+    device: str, hello: Hello, digest: bytes, population: Population, least_agent_version: str
 ) -> Rejection | bool:
     """Pin the key of a device at its first hello.
+
+    Args:
+        device: The name that says hello.
+        hello: What it says.
+        digest: SHA-256 of the payload, which a rejection names.
+        population: The known devices.
+        least_agent_version: Older agents are refused.
 
     Returns:
         A rejection that says what to do, or whether the device is new.
     """
     if _version(hello.agent_version) < _version(least_agent_version):
         text = f"agent {hello.agent_version} too old, need {least_agent_version}: update the agent"
-        return Rejection(code="E-AGENT-OLD", text=text)
+        return Rejection(code="E-AGENT-OLD", text=text, digest=digest)
     try:
         return population.pin(device, hello.identity_key)
     except RemoteProtocolError as error:
-        return Rejection(code=error.code, text=f"{error.found}: {error.advice}")
+        text = f"{error.found}: {error.advice}"
+        return Rejection(code=error.code, text=text, digest=digest)
 
 
 def _version(text: str) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from broker.events import (
     GatewayEvent,
     LinkLost,
     LinkRestored,
+    Publish,
     Reported,
     TaskEnded,
     TaskSubmitted,
@@ -123,7 +124,8 @@ class GatewayCore:
     @property
     def topics(self) -> tuple[str, ...]:
         """Filters that the shell subscribes to."""
-        return (topics.all_status(self._settings.fleet), topics.all_uplinks(self._settings.fleet))
+        fleet = self._settings.fleet
+        return (topics.all_status(fleet), topics.all_uplinks(fleet), topics.aggregator(fleet))
 
     @property
     def wakeup_s(self) -> float | None:
@@ -168,13 +170,21 @@ class GatewayCore:
         self._is_linked = True
         # The broker may have forgotten everybody: whoever is not heard soon counts as gone.
         self._population.doubt_all(now_s, self._settings.gather_s)
-        status = self._mailer.status(
-            epoch=self._epoch, least_agent_version=self._settings.least_agent_version
-        )
+        status = self._status()
         left, self._left_open = self._left_open, None
         if left is None:
             return [status]
         return [status, left_open_report(left.task, left.round_number, left.attempt, left.phase)]
+
+    def _status(self) -> Publish:
+        return self._mailer.status(
+            epoch=self._epoch, least_agent_version=self._settings.least_agent_version
+        )
+
+    def _on_own_status(self, payload: bytes) -> list[GatewayEffect]:
+        """Say again who the gateway is, where others or its own will said something else."""
+        status = self._status()
+        return [] if payload == status.payload else [status]
 
     def _on_woken(self, now_s: float) -> list[GatewayEffect]:
         effects: list[GatewayEffect] = []
@@ -202,6 +212,8 @@ class GatewayCore:
     # ------------------------------------------------------------ devices
 
     def _on_arrived(self, event: Arrived, now_s: float) -> list[GatewayEffect]:
+        if event.topic == topics.aggregator(self._settings.fleet):
+            return self._on_own_status(event.payload)
         try:
             device = topics.device_of(event.topic)
             if event.topic == topics.status(self._settings.fleet, device):
@@ -229,7 +241,7 @@ class GatewayCore:
         if isinstance(message, Hello):
             envelope.require_signed_by(message.identity_key)
             self._mailer.count_up(device, len(event.payload))
-            return self._on_hello(device, message, now_s)
+            return self._on_hello(device, message, event.payload, now_s)
         key = self._population.keys.get(device)
         if key is None:
             return []  # Its hello got lost; it says hello again at the next connection.
@@ -244,9 +256,12 @@ class GatewayCore:
         receipt = Receipt(digest=hashlib.sha256(event.payload).digest())
         return [*effects, self._mailer.to_device(device, receipt)]
 
-    def _on_hello(self, device: DeviceId, message: Hello, now_s: float) -> list[GatewayEffect]:
+    def _on_hello(
+        self, device: DeviceId, message: Hello, payload: bytes, now_s: float
+    ) -> list[GatewayEffect]:
         least = self._settings.least_agent_version
-        admitted = admit(device, message, self._population, least)
+        digest = hashlib.sha256(payload).digest()
+        admitted = admit(device, message, digest, self._population, least)
         if isinstance(admitted, Rejection):
             return [self._mailer.to_device(device, admitted)]
         effects: list[GatewayEffect] = []

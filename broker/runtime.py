@@ -43,6 +43,8 @@ from edgefl.types import FleetName
 
 _LOGGER = logging.getLogger(__name__)
 _SCAN_S = 0.5
+_MAX_EVENTS = 64
+"""Beyond it the transport waits, whose own bounds then hold back the broker."""
 _HOST = "127.0.0.1"
 
 
@@ -85,7 +87,7 @@ class GatewayRuntime:
         self._endpoint = EmbeddedEndpoint(
             port=settings.port, state_dir=settings.state_dir / "broker"
         )
-        self._events: asyncio.Queue[GatewayEvent] = asyncio.Queue()
+        self._events: asyncio.Queue[GatewayEvent] = asyncio.Queue(_MAX_EVENTS)
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="gateway")
         self._tasks: dict[str, SubmittedTask] = {}
         self._evaluators: dict[str, Evaluator] = {}
@@ -165,12 +167,12 @@ class GatewayRuntime:
     async def _read_transport(self, transport: FramedTransport) -> None:
         async for event in transport.events():
             if isinstance(event, Inbound):
-                self._events.put_nowait(Arrived(topic=event.topic, payload=event.payload))
+                await self._events.put(Arrived(topic=event.topic, payload=event.payload))
             elif isinstance(event, LinkUp):
-                self._events.put_nowait(LinkRestored())
+                await self._events.put(LinkRestored())
             else:
                 _LOGGER.info("no link to the broker: %s %s", event.reason.value, event.detail)
-                self._events.put_nowait(LinkLost())
+                await self._events.put(LinkLost())
 
     async def _scan_tasks(self) -> None:
         """Look for tasks that were handed in."""
@@ -188,7 +190,7 @@ class GatewayRuntime:
             _LOGGER.error("task %s is refused: %s", name, error)
             return
         self._tasks[name] = task
-        self._events.put_nowait(
+        await self._events.put(
             TaskSubmitted(
                 spec=task.spec,
                 bundle=task.bundle_bytes,
@@ -240,13 +242,13 @@ class GatewayRuntime:
     async def _unmask(self, effect: RunUnmasking) -> None:
         loop = asyncio.get_running_loop()
         result = await loop.run_in_executor(self._worker, unmasking.run, effect.job)
-        self._events.put_nowait(UnmaskingEnded(attempt=effect.attempt, result=result))
+        await self._events.put(UnmaskingEnded(attempt=effect.attempt, result=result))
 
     async def _keep_model(self, effect: ModelChanged) -> None:
         loop = asyncio.get_running_loop()
         ended = await loop.run_in_executor(self._worker, self._keep_model_now, effect)
         if ended is not None:
-            self._events.put_nowait(ended)
+            await self._events.put(ended)
 
     def _keep_model_now(self, effect: ModelChanged) -> EvaluationEnded | None:
         """Evaluate where the task brought data, and replace the model on disk."""

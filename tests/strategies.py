@@ -90,7 +90,9 @@ BY_TYPE: dict[type[Message], st.SearchStrategy[Message]] = {
         epoch=st.integers(0, 2**53),
         least_agent_version=st.text(max_size=64),
     ),
-    Rejection: st.builds(Rejection, code=st.text(max_size=40), text=st.text(max_size=400)),
+    Rejection: st.builds(
+        Rejection, code=st.text(max_size=40), text=st.text(max_size=400), digest=DIGESTS
+    ),
 }
 
 MESSAGES = st.sampled_from([*DEVICE_MESSAGES, *AGGREGATOR_MESSAGES]).flatmap(BY_TYPE.__getitem__)

@@ -24,7 +24,7 @@ from edgefl.agent.events import (
     TrainingEnded,
 )
 from edgefl.agent.spend import DeviceSpend
-from edgefl.errors import EdgeflError, RemoteProtocolError, WireError
+from edgefl.errors import RemoteProtocolError, WireError
 from edgefl.protocol import topics
 from edgefl.protocol.device import DeviceIdentity, DeviceRound, EntropySource, call_id_of
 from edgefl.protocol.envelope import (
@@ -133,6 +133,7 @@ class AgentCore:
         self._waiting_job: TrainJob | None = None
         self._is_linked = False
         self._epoch: int | None = None
+        self._hello_digest: bytes | None = None
 
     # ------------------------------------------------------------ public
 
@@ -197,7 +198,9 @@ class AgentCore:
             identity_key=self._settings.identity.signing_key.public_key,
             agent_version=self._settings.agent_version,
         )
-        effects: list[AgentEffect] = [self._sealed(hello, Header(sender=self._device))]
+        greeting = self._sealed(hello, Header(sender=self._device))
+        self._hello_digest = hashlib.sha256(greeting.payload).digest()
+        effects: list[AgentEffect] = [greeting]
         if self._round is not None:
             effects += self._carry_out(self._round.resume(), now_s)
         if self._waiting_job is not None:
@@ -234,7 +237,8 @@ class AgentCore:
             error = RemoteProtocolError(
                 message.code, "a device that the gateway accepts", message.text
             )
-            return [Stop(error=error)]
+            is_mine = message.digest == self._hello_digest
+            return [Stop(error=error) if is_mine else Noticed(error=error)]
         return self._on_session_message(envelope, message, now_s)
 
     def _on_aggregator_status(self, event: Arrived, now_s: float) -> list[AgentEffect]:
@@ -247,7 +251,9 @@ class AgentCore:
             self._store.put(_GATEWAY_KEY, message.identity_key)
             self._gateway_key = message.identity_key
         if message.identity_key != self._gateway_key:
-            return [Stop(error=_foreign_gateway(self._gateway_key, message.identity_key))]
+            error = _foreign_gateway(self._gateway_key, message.identity_key)
+            # Once the right gateway was heard here, this is a stranger beside it.
+            return [Noticed(error=error) if self.has_gateway else Stop(error=error)]
         is_new = self._epoch != message.epoch
         self._epoch = message.epoch
         return self._greet(now_s) if is_new and self._is_linked else []
@@ -463,7 +469,7 @@ class AgentCore:
         return None if restored.phase.is_final else restored
 
 
-def _foreign_gateway(pinned: bytes, found: bytes) -> EdgeflError:
+def _foreign_gateway(pinned: bytes, found: bytes) -> RemoteProtocolError:
     return RemoteProtocolError(
         "E-GATEWAY-KEY",
         f"the gateway that this device was first used with (key {fingerprint(pinned)})",

@@ -35,6 +35,8 @@ from edgefl.transport.base import Inbound, LinkDown, LinkDownReason, LinkUp, Tra
 
 _LOGGER = logging.getLogger(__name__)
 _NOTICE_S = 10.0
+_MAX_EVENTS = 64
+"""Beyond it the transport waits, whose own bounds then hold back the broker."""
 
 TrainerFactory = Callable[[bytes, TrainingData], Trainer]
 """(bundle, data) -> trainer; raises `DataError` where the data do not fit the model."""
@@ -72,7 +74,7 @@ class AgentRuntime:
         self._status_topic = status_topic
         self._gateway = gateway
         self._wait_s = wait_s
-        self._events: asyncio.Queue[AgentEvent] = asyncio.Queue()
+        self._events: asyncio.Queue[AgentEvent] = asyncio.Queue(_MAX_EVENTS)
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="training")
         self._trainer: tuple[bytes, Trainer] | None = None
         self._jobs: set[asyncio.Task[None]] = set()
@@ -104,13 +106,13 @@ class AgentRuntime:
     async def _read_transport(self) -> None:
         async for event in self._transport.events():
             if isinstance(event, Inbound):
-                self._events.put_nowait(Arrived(topic=event.topic, payload=event.payload))
+                await self._events.put(Arrived(topic=event.topic, payload=event.payload))
             elif isinstance(event, LinkUp):
                 _LOGGER.info("connected to %s", self._gateway)
-                self._events.put_nowait(LinkRestored())
+                await self._events.put(LinkRestored())
             else:
                 self._on_link_down(event)
-                self._events.put_nowait(LinkLost())
+                await self._events.put(LinkLost())
 
     def _on_link_down(self, event: LinkDown) -> None:
         if event.reason is LinkDownReason.TAKEN_OVER:
@@ -195,7 +197,7 @@ class AgentRuntime:
             ended.note,
             time.monotonic() - started_s,
         )
-        self._events.put_nowait(ended)
+        await self._events.put(ended)
 
     def _train_now(self, effect: RunTraining) -> TrainingEnded:
         session_id = effect.plan.session_id
@@ -228,9 +230,9 @@ class AgentRuntime:
             masked = await loop.run_in_executor(self._worker, masked_input.run, effect.job)
         except PrivacyError as error:
             _LOGGER.warning("the update cannot be used: %s", error)
-            self._events.put_nowait(MaskingEnded(session_id=session_id, packed=None))
+            await self._events.put(MaskingEnded(session_id=session_id, packed=None))
             return
-        self._events.put_nowait(MaskingEnded(session_id=session_id, packed=masked.packed))
+        await self._events.put(MaskingEnded(session_id=session_id, packed=masked.packed))
 
 
 def _log(effect: PhaseReached | RoundEnded | Noticed) -> None:

@@ -408,20 +408,30 @@ class AggregatorStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejection:
-    """The aggregator will not work with this device, and says why and what to do."""
+    """The aggregator will not work with this device, and says why and what to do.
+
+    Attributes:
+        digest: SHA-256 of the hello that is refused. Anybody can say hello in a device's name; the
+            device itself must not mind the answer.
+    """
 
     kind: ClassVar[int] = 25
     code: str
     text: str
+    digest: bytes
 
     def to_body(self) -> Body:
         """Return the CBOR map."""
-        return {0: self.code, 1: self.text}
+        return {0: self.code, 1: self.text, 2: self.digest}
 
     @classmethod
     def from_body(cls, body: Body) -> "Rejection":
         """Read the CBOR map."""
-        return cls(code=as_text(field(body, 0), 40), text=as_text(field(body, 1), 400))
+        return cls(
+            code=as_text(field(body, 0), 40),
+            text=as_text(field(body, 1), 400),
+            digest=as_bytes(field(body, 2), DIGEST_BYTES),
+        )
 
 
 DeviceMessage = Hello | CheckIn | SharedKeys | MaskedInput | RevealedShares | Leave | GetBlob

@@ -17,6 +17,8 @@ WireValue: TypeAlias = (
 Body: TypeAlias = Mapping[int, WireValue]
 
 MAX_DEPTH = 8
+MAX_ITEMS = 1 << 17
+"""In one message: each costs far more time and memory than its one byte."""
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 
 # Heads of CBOR items. Source: RFC 8949, section 3.
@@ -71,6 +73,7 @@ def _require_plain_items(payload: bytes) -> None:
     indefinite lengths, lengths beyond the payload and deep nesting are refused before it runs.
     """
     position = 0
+    item_count = 1
     missing_by_level = [1]
     while missing_by_level:
         if missing_by_level[-1] == 0:
@@ -86,6 +89,9 @@ def _require_plain_items(payload: bytes) -> None:
         elif major in (_MAJOR_LIST, _MAJOR_MAP):
             items = argument * (2 if major == _MAJOR_MAP else 1)
             _require_left(payload, position, items)
+            item_count += items
+            if item_count > MAX_ITEMS:
+                raise WireError("E-WIRE-ITEMS", f"at most {MAX_ITEMS} items", f"{item_count} items")
             missing_by_level.append(items)
         elif major == _MAJOR_TAG:
             raise WireError("E-WIRE-TYPE", "plain CBOR types", "a tag")

@@ -29,7 +29,8 @@ class Receiver:
     def __init__(self, manifest: Manifest) -> None:
         """Begin with nothing."""
         self._manifest = manifest
-        self._content = bytearray(manifest.size_bytes)
+        # Memory follows what arrived, not what the manifest announces.
+        self._chunks: dict[int, bytes] = {}
         self._missing = set(range(manifest.chunk_count))
         self._is_stored = False
         self.refused_count = 0
@@ -53,8 +54,7 @@ class Receiver:
         """Take a chunk from the peer; a wrong one changes nothing but the count of refusals."""
         verdict = self._judge(chunk)
         if verdict is ChunkVerdict.STORED:
-            start = chunk.index * self._manifest.chunk_bytes
-            self._content[start : start + len(chunk.data)] = chunk.data
+            self._chunks[chunk.index] = chunk.data
             self._missing.discard(chunk.index)
         elif verdict is not ChunkVerdict.DUPLICATE:
             self.refused_count += 1
@@ -76,7 +76,7 @@ class Receiver:
             raise LocalProtocolError(
                 "E-BLOB-INCOMPLETE", "every chunk", f"{len(self._missing)} missing"
             )
-        whole = bytes(self._content)
+        whole = b"".join(self._chunks[index] for index in range(self._manifest.chunk_count))
         if hashlib.sha256(whole).digest() != self._manifest.sha256:
             raise RemoteProtocolError(
                 "E-BLOB-HASH", "a blob with the manifest's SHA-256", "another one"

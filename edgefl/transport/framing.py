@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator
 from typing import cast
 
-from edgefl.errors import WireError
+from edgefl.errors import RemoteProtocolError, WireError
 from edgefl.protocol import wire
 from edgefl.transfer.manifest import DEFAULT_CHUNK_BYTES, Manifest, split
 from edgefl.transfer.messages import Chunk
@@ -77,7 +77,10 @@ class Reassembler:
         if not receiver.is_whole:
             return None
         del self._unfinished[topic]
-        return receiver.blob()
+        try:
+            return receiver.blob()
+        except RemoteProtocolError as error:  # a manifest that contradicts itself
+            raise WireError(error.code, error.expected, error.found) from error
 
     def _begin(self, topic: str, content: wire.WireValue) -> None:
         manifest = Manifest.from_wire(content, max_blob_bytes=_LARGEST_MESSAGE_BYTES)

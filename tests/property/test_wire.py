@@ -322,3 +322,11 @@ def test_a_training_plan_of_any_value(value: wire.WireValue) -> None:
         with contextlib.suppress(WireError):
             plan = TrainingPlan.from_value(fields)
             assert 0 < plan.learning_rate < 1e3
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_many_small_items_are_refused_before_they_are_built(depth: int) -> None:
+    row = [0] * (wire.MAX_ITEMS // depth)
+    payload = cbor2.dumps([row] * depth if depth > 1 else row)
+    with pytest.raises(WireError, match="E-WIRE-ITEMS"):
+        wire.decode(payload)
