@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from edgefl._native import SigningKey, verify
 from edgefl.errors import RemoteProtocolError, WireError
+from edgefl.protocol import topics
 from edgefl.protocol.messages import (
     AGGREGATOR_MESSAGES,
     DEVICE_MESSAGES,
@@ -19,7 +20,7 @@ WIRE_VERSION = 1
 SESSION_ID_BYTES = 32
 NO_SESSION = bytes(SESSION_ID_BYTES)
 """The session id of messages that come before a plan exists."""
-AGGREGATOR = "aggregator"
+AGGREGATOR = topics.AGGREGATOR
 """The sender name of the aggregator."""
 
 _KINDS: dict[int, type[Message]] = {

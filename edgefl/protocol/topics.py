@@ -6,6 +6,8 @@ from edgefl.errors import ConfigError, WireError
 from edgefl.types import DeviceId, FleetName
 
 PREFIX = "efl/1"
+AGGREGATOR = "aggregator"
+"""The sender name of the aggregator, which no device may have."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
@@ -13,8 +15,11 @@ def parse_device_id(text: str) -> DeviceId:
     """Check a device id.
 
     Raises:
-        ConfigError: It is not 1 to 64 characters of a-z, 0-9, dot, underscore and hyphen.
+        ConfigError: It is not 1 to 64 characters of a-z, 0-9, dot, underscore and hyphen, or it
+            is the name that the aggregator sends and connects under.
     """
+    if text == AGGREGATOR:
+        raise ConfigError("E-DEVICE-ID", "a device id that is not the gateway's own", repr(text))
     return DeviceId(_parse_name(text, "E-DEVICE-ID", "a device id"))
 
 

@@ -26,6 +26,11 @@ def test_names_that_are_refused(text: str) -> None:
         topics.parse_fleet(text)
 
 
+def test_no_device_is_called_as_the_aggregator() -> None:
+    with pytest.raises(ConfigError, match="E-DEVICE-ID"):
+        topics.parse_device_id("aggregator")
+
+
 def test_topics_of_a_device_name_it() -> None:
     for make in (topics.status, topics.uplink, topics.downlink):
         topic = make(FLEET, DEVICE)
