@@ -140,6 +140,9 @@ class MqttLink:
         """Run one connection to its end and say how it ended."""
         try:
             return connection.run(self._wake_read, self._closing)
+        except OSError:  # the socket, not what came over it
+            _LOGGER.debug("connection ended by the socket", exc_info=True)
+            return connection.explain_end()
         except Exception as error:  # paho raises many types at foreign bytes
             _LOGGER.debug("connection ended by an exception", exc_info=True)
             detail = f"unreadable answer ({type(error).__name__})"
@@ -228,7 +231,7 @@ class _Connection:
                 down = self._step(sock, selector, deadline)
                 if down is not None:
                     return down
-        return self._explain_end()
+        return self.explain_end()
 
     def _step(
         self, sock: socket.socket, selector: selectors.BaseSelector, deadline: float
@@ -259,11 +262,11 @@ class _Connection:
                 return LinkDown(reason=LinkDownReason.NOT_MQTT, detail=detail)
             self._has_read = True
             if self._client.loop_read() != MQTTErrorCode.MQTT_ERR_SUCCESS:
-                return self._explain_end()
+                return self.explain_end()
         if mask & selectors.EVENT_WRITE:
             self._client.loop_write()
         self._client.loop_misc()
-        return None if self._client.socket() is not None else self._explain_end()
+        return None if self._client.socket() is not None else self.explain_end()
 
     def _idle_s(self) -> float:
         """Return the longest sleep that keeps pings and deadlines punctual."""
@@ -322,7 +325,8 @@ class _Connection:
         if sock is not None:
             sock.close()
 
-    def _explain_end(self) -> LinkDown:
+    def explain_end(self) -> LinkDown:
+        """Say how far the connection had come when it ended."""
         if self._refusal is not None:
             return LinkDown(reason=LinkDownReason.REFUSED, detail=self._refusal)
         if self.ready_at is not None:

@@ -1,6 +1,7 @@
 """The MQTT transport refuses misuse and closes cleanly at any point of its life."""
 
 import asyncio
+import socket
 
 import pytest
 
@@ -53,3 +54,25 @@ def test_close_does_not_wait_for_a_broker_that_is_not_there():
         return [event async for event in transport.events()]
 
     assert isinstance(asyncio.run(run())[-1], LinkDown)
+
+
+def test_a_socket_that_fails_after_connecting_is_not_a_foreign_service(monkeypatch):
+    """The broker's death may show as an error of any call on the socket."""
+
+    def fail(*_args: object) -> int:
+        raise OSError(107, "Transport endpoint is not connected")
+
+    async def run() -> LinkDown:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+            monkeypatch.setattr("paho.mqtt.client.Client.loop_misc", fail)
+            transport = MqttTransport(MqttSettings(host="127.0.0.1", port=port, client_id="a"))
+            await transport.start()
+            async with asyncio.timeout(5):
+                async for event in transport.events():
+                    assert isinstance(event, LinkDown)
+                    break
+            await transport.close()
+            return event
+
+    assert asyncio.run(run()).reason is LinkDownReason.UNREACHABLE
