@@ -264,7 +264,7 @@ class GatewayCore:
         admitted = admit(device, message, digest, self._population, least)
         if isinstance(admitted, Rejection):
             return [self._mailer.to_device(device, admitted)]
-        effects: list[GatewayEffect] = []
+        effects: list[GatewayEffect] = [self._mailer.to_device(device, Receipt(digest=digest))]
         if admitted:
             effects.append(Reported(kind="device-new", fields={"device": device}))
         effects += self._on_heard(device, now_s)

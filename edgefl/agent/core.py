@@ -23,6 +23,7 @@ from edgefl.agent.events import (
     Stop,
     TrainingEnded,
 )
+from edgefl.agent.outbox import Outbox
 from edgefl.agent.spend import DeviceSpend
 from edgefl.errors import RemoteProtocolError, WireError
 from edgefl.protocol import topics
@@ -74,8 +75,9 @@ STATUS_OFFLINE = b"offline"
 _GATEWAY_KEY = "gateway-key"
 _ROUND = "round"
 _LAST_ATTEMPT = "last-attempt"
-_FIRST_RESEND_S = 2.0
-_LONGEST_RESEND_S = 30.0
+_HELLO = "hello"
+_ROUND_MESSAGE = "round"
+_BLOB = "blob "
 _CACHED_BLOBS = 3
 
 
@@ -92,16 +94,6 @@ class AgentSettings:
     policy: DevicePolicy
     agent_version: str
     is_available: Callable[[], bool] = lambda: True
-
-
-@dataclass(slots=True, kw_only=True)
-class _Unreceipted:
-    """The newest message, until the aggregator gives a receipt for it."""
-
-    publish: Publish
-    digest: bytes
-    resend_at_s: float
-    interval_s: float = _FIRST_RESEND_S
 
 
 class AgentCore:
@@ -128,7 +120,7 @@ class AgentCore:
         self._gateway_key = store.get(_GATEWAY_KEY)
         self._last_attempt = int.from_bytes(store.get(_LAST_ATTEMPT) or b"", "big")
         self._round = self._restore_round()
-        self._unreceipted: _Unreceipted | None = None
+        self._outbox = Outbox()
         self._blobs: dict[bytes, bytes] = {}
         self._waiting_job: TrainJob | None = None
         self._is_linked = False
@@ -161,9 +153,7 @@ class AgentCore:
     @property
     def wakeup_s(self) -> float | None:
         """When `Woken` is wanted."""
-        if self._unreceipted is None or not self._is_linked:
-            return None
-        return self._unreceipted.resend_at_s
+        return self._outbox.wakeup_s if self._is_linked else None
 
     def handle(self, event: AgentEvent, now_s: float) -> list[AgentEffect]:
         """Take one event and return what to do, in order. A peer's bytes raise nothing."""
@@ -200,20 +190,15 @@ class AgentCore:
         )
         greeting = self._sealed(hello, Header(sender=self._device))
         self._hello_digest = hashlib.sha256(greeting.payload).digest()
-        effects: list[AgentEffect] = [greeting]
+        effects: list[AgentEffect] = [self._outbox.put(_HELLO, greeting, now_s)]
         if self._round is not None:
             effects += self._carry_out(self._round.resume(), now_s)
         if self._waiting_job is not None:
-            effects += self._start_or_fetch(self._waiting_job)
+            effects += self._start_or_fetch(self._waiting_job, now_s)
         return effects
 
     def _on_woken(self, now_s: float) -> list[AgentEffect]:
-        message = self._unreceipted
-        if message is None or not self._is_linked or now_s < message.resend_at_s:
-            return []
-        message.interval_s = min(2 * message.interval_s, _LONGEST_RESEND_S)
-        message.resend_at_s = now_s + message.interval_s
-        return [message.publish]
+        return [*self._outbox.due(now_s)] if self._is_linked else []
 
     # ------------------------------------------------------------ messages
 
@@ -228,11 +213,10 @@ class AgentCore:
         if isinstance(message, Call):
             return self._on_call(message, now_s)
         if isinstance(message, Receipt):
-            if self._unreceipted is not None and self._unreceipted.digest == message.digest:
-                self._unreceipted = None
+            self._outbox.settle(message.digest)
             return []
         if isinstance(message, Blob):
-            return self._on_blob(message)
+            return self._on_blob(message, now_s)
         if isinstance(message, Rejection):
             error = RemoteProtocolError(
                 message.code, "a device that the gateway accepts", message.text
@@ -273,7 +257,7 @@ class AgentCore:
             return [self._sealed(Leave(reason=LeaveReason.NOT_AVAILABLE), header)]
         self._store.put_many({_LAST_ATTEMPT: call.attempt.to_bytes(8, "big"), _ROUND: None})
         self._last_attempt = call.attempt
-        self._waiting_job = None
+        self._forget_job()
         self._round = DeviceRound.answer(
             call,
             identity=self._settings.identity,
@@ -339,7 +323,7 @@ class AgentCore:
         if isinstance(effect, SendUp):
             return self._send(effect.message, now_s)
         if isinstance(effect, TrainJob):
-            return [*self._phase_reached(), *self._start_or_fetch(effect)]
+            return [*self._phase_reached(), *self._start_or_fetch(effect, now_s)]
         if isinstance(effect, MaskJob):
             # Charged before anything can leave, and once per session.
             self._spend.charge(effect.plan.privacy, effect.session.session_id)
@@ -359,11 +343,7 @@ class AgentCore:
             sender=self._device,
         )
         publish = self._sealed(message, header)
-        self._unreceipted = _Unreceipted(
-            publish=publish,
-            digest=hashlib.sha256(publish.payload).digest(),
-            resend_at_s=now_s + _FIRST_RESEND_S,
-        )
+        self._outbox.put(_ROUND_MESSAGE, publish, now_s)
         return [publish, *self._phase_reached()]
 
     def _on_finished(self, effect: DeviceFinished) -> list[AgentEffect]:
@@ -371,9 +351,9 @@ class AgentCore:
         if device_round is None:
             return []
         self._store.delete(_ROUND)
-        self._waiting_job = None
+        self._forget_job()
         if effect.left is None:
-            self._unreceipted = None
+            self._outbox.drop(_ROUND_MESSAGE)
         return [
             RoundEnded(
                 round_number=device_round.call.round_number,
@@ -387,14 +367,19 @@ class AgentCore:
 
     # ------------------------------------------------------------ training
 
-    def _start_or_fetch(self, job: TrainJob) -> list[AgentEffect]:
+    def _start_or_fetch(self, job: TrainJob, now_s: float) -> list[AgentEffect]:
         """Start training once the bundle and the parameters are here; ask for what is missing."""
         wanted = (job.plan.bundle_sha256, job.plan.parameters_sha256)
         missing = [sha256 for sha256 in wanted if sha256 not in self._blobs]
         if missing:
             self._waiting_job = job
             header = Header(sender=self._device)
-            return [self._sealed(GetBlob(sha256=sha256), header) for sha256 in missing]
+            return [
+                self._outbox.put(
+                    _blob_slot(sha256), self._sealed(GetBlob(sha256=sha256), header), now_s
+                )
+                for sha256 in missing
+            ]
         self._waiting_job = None
         return [
             RunTraining(
@@ -404,9 +389,14 @@ class AgentCore:
             )
         ]
 
-    def _on_blob(self, message: Blob) -> list[AgentEffect]:
+    def _forget_job(self) -> None:
+        self._waiting_job = None
+        self._outbox.drop(_BLOB)
+
+    def _on_blob(self, message: Blob, now_s: float) -> list[AgentEffect]:
         job = self._waiting_job
         sha256 = hashlib.sha256(message.content).digest()
+        self._outbox.drop(_blob_slot(sha256))
         if job is None or sha256 not in (job.plan.bundle_sha256, job.plan.parameters_sha256):
             return []
         self._blobs[sha256] = message.content
@@ -414,7 +404,7 @@ class AgentCore:
             oldest = next(key for key in self._blobs if key != job.plan.bundle_sha256)
             del self._blobs[oldest]
         missing = {job.plan.bundle_sha256, job.plan.parameters_sha256} - self._blobs.keys()
-        return [] if missing else self._start_or_fetch(job)
+        return [] if missing else self._start_or_fetch(job, now_s)
 
     def _on_job_ended(self, event: TrainingEnded | MaskingEnded, now_s: float) -> list[AgentEffect]:
         device_round = self._round
@@ -467,6 +457,10 @@ class AgentCore:
             self._store.delete(_ROUND)
             return None
         return None if restored.phase.is_final else restored
+
+
+def _blob_slot(sha256: bytes) -> str:
+    return _BLOB + sha256.hex()
 
 
 def _foreign_gateway(pinned: bytes, found: bytes) -> RemoteProtocolError:

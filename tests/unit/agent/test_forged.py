@@ -97,7 +97,8 @@ def codes(effects: list[AgentEffect], kind: type[Stop] | type[Noticed]) -> list[
 def test_the_rejection_of_an_impostor_does_not_stop_the_device_it_names() -> None:
     gateway, status = start_gateway()
     agent = start_agent(SigningKey.from_seed(Seed.generate()))
-    assert greet(agent, gateway, status) == []
+    (receipt,) = greet(agent, gateway, status)
+    assert agent.handle(receipt, 0.0) == []
     hello = Hello(identity_key=STRANGER.public_key, agent_version="1.0")
     forged = seal_envelope(STRANGER, UPLINK, Header(sender=DEVICE), hello)
     (rejection,) = tell(gateway, forged)
@@ -108,7 +109,7 @@ def test_the_rejection_of_an_impostor_does_not_stop_the_device_it_names() -> Non
 
 def test_a_device_with_a_name_that_is_taken_stops() -> None:
     gateway, status = start_gateway()
-    assert greet(start_agent(SigningKey.from_seed(Seed.generate())), gateway, status) == []
+    assert len(greet(start_agent(SigningKey.from_seed(Seed.generate())), gateway, status)) == 1
     second = start_agent(SigningKey.from_seed(Seed.generate()))
     (rejection,) = greet(second, gateway, status)
     assert codes(second.handle(rejection, 1.0), Stop) == ["E-DEVICE-KEY"]
