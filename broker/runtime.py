@@ -32,7 +32,7 @@ from broker.events import (
     Woken,
 )
 from broker.task_folder import SubmittedTask, list_tasks, load_task, save_model
-from edgefl.errors import EdgeflError, TransportError, first_known
+from edgefl.errors import EdgeflError, StorageError, TransportError, first_known
 from edgefl.protocol import topics, unmasking
 from edgefl.training.evaluate import Evaluator
 from edgefl.transport.base import Inbound, LinkUp, Will
@@ -277,5 +277,13 @@ class GatewayRuntime:
     def _report(self, report: Reported) -> None:
         if self._log is not None:
             line = {"time": round(time.time(), 3), "kind": report.kind, **report.fields}
-            self._log.write(json.dumps(line) + "\n")
+            try:
+                self._log.write(json.dumps(line) + "\n")
+            except OSError as error:
+                raise StorageError(
+                    "E-EVENTS-WRITE",
+                    f"room to write {self._settings.state_dir / 'events.jsonl'}",
+                    error.strerror or type(error).__name__,
+                    "make room on the disk; the open round will be aborted by name",
+                ) from error
         self._on_report(report)

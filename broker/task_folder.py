@@ -70,12 +70,16 @@ def submit_task(
     try:
         tasks.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=".incoming-", dir=tasks))
+    except OSError as error:
+        raise _cannot_write(tasks, error) from error
+    try:
         (staging / _BUNDLE).write_bytes(bundle_bytes)
         if evaluation is not None:
             save_npz(staging / _EVALUATION, evaluation)
         (staging / _TASK).write_text(spec.to_json())
         staging.rename(folder)
     except OSError as error:
+        shutil.rmtree(staging, ignore_errors=True)
         raise _cannot_write(tasks, error) from error
     return folder
 
@@ -146,12 +150,30 @@ def save_model(
 
 
 def read_summary(state_dir: Path, name: str) -> dict[str, object]:
-    """Return a task's `result.json`; empty if there is no committed round."""
+    """Return a task's `result.json`; empty if there is no committed round.
+
+    Raises:
+        StorageError: It is damaged or cannot be read.
+    """
     path = state_dir / "tasks" / name / _RESULT / SUMMARY
-    if not path.exists():
+    try:
+        summary = json.loads(path.read_text())
+    except FileNotFoundError:
         return {}
-    summary: dict[str, object] = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise _damaged_result(path, type(error).__name__) from error
+    if not isinstance(summary, dict):
+        raise _damaged_result(path, type(summary).__name__)
     return summary
+
+
+def _damaged_result(path: Path, found: str) -> StorageError:
+    return StorageError(
+        "E-RESULT-DAMAGED",
+        f"the summary of a model in {path}",
+        found,
+        "start the gateway, which writes model and summary of its tasks again",
+    )
 
 
 def copy_result(state_dir: Path, name: str, target: Path) -> dict[str, object]:

@@ -237,7 +237,7 @@ def _check(path: Path, database: sqlite3.Connection) -> None:
         )
     (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
-        raise damaged(path, str(verdict).splitlines()[0][:120])
+        raise damaged(path, str(verdict).splitlines()[-1][:120])
 
 
 def _require_no_orphan_log(path: Path) -> None:
