@@ -15,6 +15,22 @@ if TYPE_CHECKING:
     from edgefl.training.base import TrainingData
 
 _DEMO_MODEL = "spar"
+_SET_BY_DEMO = (
+    "quorum",
+    "survivor_floor",
+    "colluders",
+    "clip_norm",
+    "noise_multiplier",
+    "epsilon_budget",
+    "delta",
+    "ring_bits",
+    "epochs",
+    "batch_size",
+    "lr",
+    "server_momentum",
+    "server_lr",
+)
+"""Options that the demo's recipe decides."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -100,7 +116,8 @@ def _add_submit(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     _add_state(submit)
     add_json(submit)
     add_common(submit)
-    submit.set_defaults(run=run_submit)
+    untouched = {name: submit.get_default(name) for name in _SET_BY_DEMO}
+    submit.set_defaults(run=run_submit, untouched=untouched)
 
 
 def _add_state(parser: argparse.ArgumentParser) -> None:
@@ -210,13 +227,25 @@ def _task_of(
 def _demo_task_of(
     options: argparse.Namespace,
 ) -> "tuple[bytes, TaskSpec, TrainingData | None]":
-    """Return the demo's model, recipe and held-out people; the other options do not apply."""
+    """Return the demo's model, recipe and held-out people.
+
+    Raises:
+        ConfigError: An option was given that the recipe decides.
+    """
     from broker.demo_task import demo_task
     from edgefl.data.spar import held_out
     from edgefl.training.onnx.compile.bundle import compile_bundle
     from edgefl.training.onnx.demo_model import demo_model
     from edgefl.training.recipe import SPAR_RECIPE
 
+    for name, untouched in options.untouched.items():
+        if getattr(options, name) != untouched:
+            raise ConfigError(
+                "E-DEMO-OPTION",
+                "the demo's own recipe with the model spar",
+                f"--{name.replace('_', '-')} {getattr(options, name)}",
+                "leave the option out, or hand in a model of your own",
+            )
     bundle = compile_bundle(demo_model(SPAR_RECIPE.model_seed)).bundle_bytes
     spec = demo_task(
         options.name, cohort=options.cohort, rounds=options.rounds, limit_s=options.phase_limit_s
