@@ -169,7 +169,7 @@ class GatewayCore:
     def _on_link(self, now_s: float) -> list[GatewayEffect]:
         self._is_linked = True
         # The broker may have forgotten everybody: whoever is not heard soon counts as gone.
-        self._population.doubt_all(now_s, self._settings.gather_s)
+        self._population.doubt_all(now_s, self._settings.relink_s)
         status = self._status()
         left, self._left_open = self._left_open, None
         if left is None:

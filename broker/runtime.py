@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import math
 import os
 import time
 from collections.abc import Callable, Coroutine
@@ -187,6 +188,7 @@ class GatewayRuntime:
             task = await asyncio.to_thread(load_task, self._settings.state_dir, name)
         except EdgeflError as error:
             self._refused.add(name)
+            self._look_again()
             _LOGGER.error("task %s is refused: %s", name, error)
             return
         self._tasks[name] = task
@@ -205,7 +207,8 @@ class GatewayRuntime:
                 self._unfinished.add(event.spec.name)
             for effect in self._core.handle(event, time.monotonic()):
                 await self._carry_out(effect, group, transport)
-            is_idle = bool(self._tasks) and not self._unfinished and not self._jobs
+            has_seen_a_task = bool(self._tasks) or bool(self._refused)
+            is_idle = has_seen_a_task and not self._unfinished and not self._jobs
             if self._settings.stop_when_idle and is_idle and self._events.empty():
                 return
 
@@ -237,7 +240,16 @@ class GatewayRuntime:
     def _start(self, group: asyncio.TaskGroup, job: Coroutine[None, None, None], name: str) -> None:
         task = group.create_task(job, name=name)
         self._jobs.add(task)
-        task.add_done_callback(self._jobs.discard)
+        task.add_done_callback(self._on_job_done)
+
+    def _on_job_done(self, task: asyncio.Task[None]) -> None:
+        self._jobs.discard(task)
+        self._look_again()
+
+    def _look_again(self) -> None:
+        """Let the loop see whether everything has ended; a full queue makes it look by itself."""
+        with contextlib.suppress(asyncio.QueueFull):
+            self._events.put_nowait(Woken())
 
     async def _unmask(self, effect: RunUnmasking) -> None:
         loop = asyncio.get_running_loop()
@@ -276,7 +288,8 @@ class GatewayRuntime:
 
     def _report(self, report: Reported) -> None:
         if self._log is not None:
-            line = {"time": round(time.time(), 3), "kind": report.kind, **report.fields}
+            fields = {name: _finite(value) for name, value in report.fields.items()}
+            line = {"time": round(time.time(), 3), "kind": report.kind, **fields}
             try:
                 self._log.write(json.dumps(line) + "\n")
             except OSError as error:
@@ -287,3 +300,8 @@ class GatewayRuntime:
                     "make room on the disk; the open round will be aborted by name",
                 ) from error
         self._on_report(report)
+
+
+def _finite(value: Json) -> Json:
+    """Return null for infinity, which JSON does not have: the epsilon of a task without noise."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value

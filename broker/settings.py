@@ -29,6 +29,8 @@ class GatewaySettings:
         signing_key: The gateway's identity; devices pin it.
         grace_s: How long a device may be gone before a round stops waiting for it.
         gather_s: How long a round waits for known devices that are not online, once the floor is.
+        relink_s: How long devices may take to come back after the broker was away; until then
+            their part of an open round is not given up.
         pause_s: The pause after an aborted attempt.
         resend_s: How often a device that is waited for is reminded.
         notice_s: How often a long wait is reported.
@@ -39,6 +41,7 @@ class GatewaySettings:
     least_agent_version: str
     grace_s: float = 1.0
     gather_s: float = 5.0
+    relink_s: float = 15.0
     pause_s: float = 2.0
     resend_s: float = 2.0
     notice_s: float = 10.0

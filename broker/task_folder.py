@@ -68,7 +68,8 @@ def submit_task(
             "choose another --name",
         )
     try:
-        tasks.mkdir(parents=True, exist_ok=True)
+        state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        tasks.mkdir(exist_ok=True, mode=0o700)
         staging = Path(tempfile.mkdtemp(prefix=".incoming-", dir=tasks))
     except OSError as error:
         raise _cannot_write(tasks, error) from error

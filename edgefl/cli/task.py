@@ -153,6 +153,11 @@ def run_submit(options: argparse.Namespace) -> int:
             f"{spec.survivor_floor}, {plan.dimension} parameters in {plan.ring_bits} bits, epsilon "
             f"{plan.epsilon_declared:.4g} at delta {plan.delta:g} against the gateway\n"
         )
+    if math.isinf(plan.epsilon_declared):
+        sys.stderr.write(
+            "edgefl: warning: without noise one round spends every budget: this fleet's ledger "
+            "will refuse every later task that has one\n"
+        )
     return 0
 
 
