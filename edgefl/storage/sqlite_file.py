@@ -214,6 +214,9 @@ def _connect(path: Path) -> sqlite3.Connection:
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = FULL")
         database.execute("PRAGMA secure_delete = ON")
+        # Every commit goes on into the file itself: the log beside it is then never the only
+        # place of an acknowledged change, and its loss takes nothing back.
+        database.execute("PRAGMA wal_autocheckpoint = 1")
         database.execute("BEGIN IMMEDIATE")
         database.execute("COMMIT")
     except BaseException:

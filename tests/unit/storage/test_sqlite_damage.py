@@ -1,5 +1,7 @@
 """A state file that is damaged, foreign, locked or full is refused aloud and never replaced."""
 
+import os
+import shutil
 import sqlite3
 import stat
 import subprocess
@@ -196,3 +198,26 @@ def test_deleted_values_are_gone_from_the_files(tmp_path):
     for file in tmp_path.iterdir():
         assert secret[:40] not in file.read_bytes(), file.name
     store.close()
+
+
+def test_the_loss_of_the_log_takes_no_acknowledged_change_back(tmp_path):
+    """As after a careless copy of the file alone, or a log that the disk garbled."""
+    path = tmp_path / "state.db"
+    script = (
+        "import os, sys; from pathlib import Path; from edgefl.storage.sqlite import open_sqlite\n"
+        "store = open_sqlite(Path(sys.argv[1]))\n"
+        "for number in range(20): store.put('spent', str(number).encode())\n"
+        "os.kill(os.getpid(), 9)"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    subprocess.run([sys.executable, "-c", script, str(path)], env=environment, check=False)
+    log = path.with_name("state.db-wal")
+    assert log.exists()
+    garbled = tmp_path / "garbled.db"
+    shutil.copy(path, garbled)
+    garbled.with_name("garbled.db-wal").write_bytes(b"\xff" * log.stat().st_size)
+    log.unlink()
+    for survivor in (path, garbled):
+        store = open_sqlite(survivor)
+        assert store.get("spent") == b"19"
+        store.close()
