@@ -8,13 +8,9 @@ import hashlib
 from broker.active_task import ActiveTask, take_up
 from broker.admission import admit
 from broker.events import (
-    Arrived,
     EvaluationEnded,
     GatewayEffect,
     GatewayEvent,
-    LinkLost,
-    LinkRestored,
-    Publish,
     Reported,
     TaskEnded,
     TaskSubmitted,
@@ -70,6 +66,7 @@ from edgefl.protocol.messages import (
 from edgefl.protocol.reasons import AbortReason, DropReason, Phase
 from edgefl.protocol.report import RoundReport
 from edgefl.storage.base import KeyValueStore
+from edgefl.transport.core_events import Arrived, LinkLost, LinkRestored, Publish
 from edgefl.types import DeviceId
 
 _EPOCH = "epoch"

@@ -8,31 +8,9 @@ from numpy.typing import NDArray
 
 from broker.task import TaskSpec
 from edgefl.protocol.events import Unmasked, UnmaskJob
+from edgefl.transport.core_events import Arrived, LinkLost, LinkRestored, Publish, Woken
 
 Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkRestored:
-    """The transport is connected, and the subscriptions are in place."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkLost:
-    """The transport lost its connection and is trying again."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arrived:
-    """A payload arrived on a topic."""
-
-    topic: str
-    payload: bytes = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Woken:
-    """The time asked for by `GatewayCore.wakeup_s` has come."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,15 +49,6 @@ class EvaluationEnded:
 GatewayEvent = (
     LinkRestored | LinkLost | Arrived | Woken | TaskSubmitted | UnmaskingEnded | EvaluationEnded
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Publish:
-    """Publish a payload."""
-
-    topic: str
-    payload: bytes = field(repr=False)
-    retain: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from broker.events import Publish
 from edgefl._native import SigningKey
 from edgefl.protocol import topics
 from edgefl.protocol.envelope import AGGREGATOR, NO_SESSION, Header, seal_envelope
 from edgefl.protocol.messages import AggregatorMessage, AggregatorStatus, Call
+from edgefl.transport.core_events import Publish
 from edgefl.types import DeviceId, FleetName
 
 

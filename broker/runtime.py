@@ -16,27 +16,23 @@ from typing import TextIO
 from broker.core import GatewayCore
 from broker.endpoint import EmbeddedEndpoint
 from broker.events import (
-    Arrived,
     EvaluationEnded,
     GatewayEffect,
     GatewayEvent,
     Json,
-    LinkLost,
-    LinkRestored,
     ModelChanged,
-    Publish,
     Reported,
     RunUnmasking,
     TaskEnded,
     TaskSubmitted,
     UnmaskingEnded,
-    Woken,
 )
 from broker.task_folder import SubmittedTask, list_tasks, load_task, save_model
 from edgefl.errors import EdgeflError, StorageError, TransportError, first_known
 from edgefl.protocol import topics, unmasking
 from edgefl.training.evaluate import Evaluator
 from edgefl.transport.base import Inbound, LinkUp, Will
+from edgefl.transport.core_events import Arrived, LinkLost, LinkRestored, Publish, Woken
 from edgefl.transport.framing import FramedTransport
 from edgefl.transport.mqtt import MqttTransport
 from edgefl.transport.settings import MqttSettings

@@ -8,21 +8,18 @@ from edgefl.agent.core import STATUS_OFFLINE, AgentCore, AgentSettings
 from edgefl.agent.events import (
     AgentEffect,
     AgentEvent,
-    Arrived,
-    LinkRestored,
     MaskingEnded,
     Noticed,
-    Publish,
     RunMasking,
     RunTraining,
     Stop,
     TrainingEnded,
-    Woken,
 )
 from edgefl.errors import DataError, PrivacyError, TrainingError
 from edgefl.protocol import masked_input, topics
 from edgefl.protocol.plan import SessionPlan
 from edgefl.storage.memory import MemoryFile, MemoryStore
+from edgefl.transport.core_events import Arrived, LinkRestored, Publish, Woken
 from edgefl.types import DeviceId, Update
 from firmware_sim.battery import Battery
 from firmware_sim.clock import VirtualClock

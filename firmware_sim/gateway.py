@@ -4,23 +4,20 @@ from collections.abc import Callable
 
 from broker.core import GatewayCore
 from broker.events import (
-    Arrived,
     GatewayEffect,
     GatewayEvent,
-    LinkRestored,
     ModelChanged,
-    Publish,
     Reported,
     RunUnmasking,
     TaskEnded,
     TaskSubmitted,
     UnmaskingEnded,
-    Woken,
 )
 from broker.settings import GatewaySettings
 from edgefl.privacy.ledger import Ledger, LedgerEntry, Release
 from edgefl.protocol import topics, unmasking
 from edgefl.storage.memory import MemoryFile, MemoryStore
+from edgefl.transport.core_events import Arrived, LinkRestored, Publish, Woken
 from firmware_sim.clock import VirtualClock
 from firmware_sim.entropy import InsecureSeededEntropy
 from firmware_sim.network import VirtualNetwork

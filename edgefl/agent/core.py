@@ -10,13 +10,9 @@ from dataclasses import dataclass
 from edgefl.agent.events import (
     AgentEffect,
     AgentEvent,
-    Arrived,
-    LinkLost,
-    LinkRestored,
     MaskingEnded,
     Noticed,
     PhaseReached,
-    Publish,
     RoundEnded,
     RunMasking,
     RunTraining,
@@ -67,6 +63,7 @@ from edgefl.protocol.plan import SessionPlan, session_id_of
 from edgefl.protocol.policy import DevicePolicy
 from edgefl.protocol.reasons import LeaveReason, Phase
 from edgefl.storage.base import KeyValueStore
+from edgefl.transport.core_events import Arrived, LinkLost, LinkRestored, Publish
 from edgefl.types import DeviceId, FleetName
 
 STATUS_ONLINE = b"online"

@@ -6,30 +6,8 @@ from edgefl.errors import EdgeflError
 from edgefl.protocol.events import MaskJob
 from edgefl.protocol.plan import SessionPlan
 from edgefl.protocol.reasons import AbortReason, LeaveReason, Phase
+from edgefl.transport.core_events import Arrived, LinkLost, LinkRestored, Publish, Woken
 from edgefl.types import Update
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkRestored:
-    """The transport is connected, and the subscriptions are in place."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkLost:
-    """The transport lost its connection and is trying again."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arrived:
-    """A payload arrived on a topic."""
-
-    topic: str
-    payload: bytes = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Woken:
-    """The time asked for by `AgentCore.wakeup_s` has come."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,15 +33,6 @@ class MaskingEnded:
 
 
 AgentEvent = LinkRestored | LinkLost | Arrived | Woken | TrainingEnded | MaskingEnded
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Publish:
-    """Publish a payload."""
-
-    topic: str
-    payload: bytes = field(repr=False)
-    retain: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 import hashlib
 from dataclasses import dataclass
 
-from edgefl.agent.events import Publish
+from edgefl.transport.core_events import Publish
 
 _FIRST_RESEND_S = 2.0
 _LONGEST_RESEND_S = 30.0

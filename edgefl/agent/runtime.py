@@ -13,25 +13,21 @@ from edgefl.agent.core import STATUS_OFFLINE, AgentCore
 from edgefl.agent.events import (
     AgentEffect,
     AgentEvent,
-    Arrived,
-    LinkLost,
-    LinkRestored,
     MaskingEnded,
     Noticed,
     PhaseReached,
-    Publish,
     RoundEnded,
     RunMasking,
     RunTraining,
     Stop,
     TrainingEnded,
-    Woken,
 )
 from edgefl.errors import PrivacyError, TrainingError, TransportError, first_known
 from edgefl.protocol import masked_input
 from edgefl.training.base import Trainer, TrainingData
 from edgefl.training.local_update import local_update
 from edgefl.transport.base import Inbound, LinkDown, LinkDownReason, LinkUp, Transport
+from edgefl.transport.core_events import Arrived, LinkLost, LinkRestored, Publish, Woken
 
 _LOGGER = logging.getLogger(__name__)
 _NOTICE_S = 10.0

@@ -1,14 +1,11 @@
 """What strangers say in the name of a device or of the gateway stops neither of them."""
 
 from broker.core import GatewayCore
-from broker.events import Arrived as AtGateway
 from broker.events import GatewayEffect
-from broker.events import LinkRestored as GatewayLinked
-from broker.events import Publish as FromGateway
 from broker.settings import GatewaySettings
 from edgefl._native import Seed, SigningKey
 from edgefl.agent.core import AgentCore, AgentSettings
-from edgefl.agent.events import AgentEffect, Arrived, LinkRestored, Noticed, Publish, Stop
+from edgefl.agent.events import AgentEffect, Noticed, Stop
 from edgefl.agent.identity import OperatingSystemEntropy
 from edgefl.privacy.plan import PrivacyPolicy
 from edgefl.protocol import topics
@@ -17,6 +14,8 @@ from edgefl.protocol.envelope import Header, seal_envelope
 from edgefl.protocol.messages import AggregatorStatus, Hello
 from edgefl.protocol.policy import DevicePolicy
 from edgefl.storage.memory import MemoryStore
+from edgefl.transport.core_events import Arrived, LinkRestored, Publish
+from edgefl.transport.core_events import LinkRestored as GatewayLinked
 from edgefl.types import DeviceId, FleetName
 from firmware_sim.gateway import MemoryLedger
 
@@ -27,7 +26,7 @@ GATEWAY_KEY = SigningKey.from_seed(Seed.generate())
 STRANGER = SigningKey.from_seed(Seed.generate())
 
 
-def start_gateway() -> tuple[GatewayCore, FromGateway]:
+def start_gateway() -> tuple[GatewayCore, Publish]:
     """Return a gateway, and the status that it publishes."""
     settings = GatewaySettings(fleet=FLEET, signing_key=GATEWAY_KEY, least_agent_version="0.0.1")
     core = GatewayCore(
@@ -40,11 +39,11 @@ def start_gateway() -> tuple[GatewayCore, FromGateway]:
     return core, status
 
 
-def statuses(effects: list[GatewayEffect]) -> list[FromGateway]:
+def statuses(effects: list[GatewayEffect]) -> list[Publish]:
     return [
         effect
         for effect in effects
-        if isinstance(effect, FromGateway) and effect.topic == AGGREGATOR and effect.retain
+        if isinstance(effect, Publish) and effect.topic == AGGREGATOR and effect.retain
     ]
 
 
@@ -64,7 +63,7 @@ def start_agent(key: SigningKey, store: MemoryStore | None = None) -> AgentCore:
     )
 
 
-def greet(agent: AgentCore, gateway: GatewayCore, status: FromGateway) -> list[Arrived]:
+def greet(agent: AgentCore, gateway: GatewayCore, status: Publish) -> list[Arrived]:
     """Let an agent hear the gateway's status and say hello; return the gateway's answers."""
     heard = Arrived(topic=status.topic, payload=status.payload)
     said = [*agent.handle(LinkRestored(), 0.0), *agent.handle(heard, 0.0)]
@@ -74,11 +73,11 @@ def greet(agent: AgentCore, gateway: GatewayCore, status: FromGateway) -> list[A
 
 def tell(gateway: GatewayCore, payload: bytes) -> list[Arrived]:
     """Say something on the device's uplink; return what the gateway sends to the device."""
-    effects = gateway.handle(AtGateway(topic=UPLINK, payload=payload), 0.0)
+    effects = gateway.handle(Arrived(topic=UPLINK, payload=payload), 0.0)
     return [
         Arrived(topic=effect.topic, payload=effect.payload)
         for effect in effects
-        if isinstance(effect, FromGateway)
+        if isinstance(effect, Publish)
     ]
 
 
@@ -135,6 +134,6 @@ def test_a_device_that_finds_only_another_gateway_stops() -> None:
 def test_the_gateway_says_again_who_it_is_when_its_status_was_replaced() -> None:
     gateway, status = start_gateway()
     for payload in (strangers_status().payload, b"", b"\xff"):
-        effects = gateway.handle(AtGateway(topic=AGGREGATOR, payload=payload), 1.0)
+        effects = gateway.handle(Arrived(topic=AGGREGATOR, payload=payload), 1.0)
         assert statuses(effects) == [status]
-    assert gateway.handle(AtGateway(topic=AGGREGATOR, payload=status.payload), 2.0) == []
+    assert gateway.handle(Arrived(topic=AGGREGATOR, payload=status.payload), 2.0) == []
