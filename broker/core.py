@@ -128,10 +128,8 @@ class GatewayCore:
     def wakeup_s(self) -> float | None:
         """When `Woken` is wanted."""
         wishes = [self._population.wakeup_s, self._next_notice_s]
-        if self._round is None:
-            wishes.append(self._open_at_s)
-        elif self._is_linked:
-            wishes.append(self._round.wakeup_s)
+        if self._is_linked:  # Without a link these would be granted at once, for ever.
+            wishes.append(self._open_at_s if self._round is None else self._round.wakeup_s)
         return min((wish for wish in wishes if wish is not None), default=None)
 
     @property

@@ -15,7 +15,6 @@ from edgefl.protocol.messages import AggregatorStatus, Hello
 from edgefl.protocol.policy import DevicePolicy
 from edgefl.storage.memory import MemoryStore
 from edgefl.transport.core_events import Arrived, LinkRestored, Publish
-from edgefl.transport.core_events import LinkRestored as GatewayLinked
 from edgefl.types import DeviceId, FleetName
 from firmware_sim.gateway import MemoryLedger
 
@@ -35,7 +34,7 @@ def start_gateway() -> tuple[GatewayCore, Publish]:
         ledger=MemoryLedger(),
         entropy=OperatingSystemEntropy(),
     )
-    (status,) = statuses(core.handle(GatewayLinked(), 0.0))
+    (status,) = statuses(core.handle(LinkRestored(), 0.0))
     return core, status
 
 
