@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from broker.core import GatewayCore
 from broker.demo_task import demo_task
-from broker.events import TaskSubmitted
+from broker.events import GatewayEvent, TaskSubmitted
 from broker.settings import GatewaySettings
 from edgefl._native import Seed, SigningKey
 from edgefl.agent.identity import OperatingSystemEntropy
@@ -49,8 +49,13 @@ steps = st.one_of(
 )
 
 
-@given(st.lists(st.tuples(steps, st.sampled_from([0.0, 0.3, 2.0, 7.0, 30.0])), max_size=40))
-def test_a_gateway_is_never_woken_in_vain(history: list[tuple[object, float]]) -> None:
+@given(
+    st.lists(st.tuples(steps, st.sampled_from([0.0, 0.3, 2.0, 7.0, 30.0])), max_size=40),
+    st.booleans(),
+)
+def test_a_gateway_is_never_woken_in_vain(
+    history: list[tuple[GatewayEvent, float]], begins_after_an_abort: bool
+) -> None:
     core = GatewayCore(
         settings=SETTINGS,
         store=MemoryStore(),
@@ -63,6 +68,12 @@ def test_a_gateway_is_never_woken_in_vain(history: list[tuple[object, float]]) -
     core.handle(
         TaskSubmitted(spec=task, bundle=BUNDLE, initial_parameters=PARAMETERS.copy()), now_s
     )
+    if begins_after_an_abort:
+        # Everybody is called, nobody checks in, and the pause before the next call begins.
+        for index in range(len(DEVICES)):
+            core.handle(hello(index), now_s)
+        now_s = 5.0
+        core.handle(Woken(), now_s)
     for event, pause_s in history:
         core.handle(event, now_s)
         now_s += pause_s
