@@ -74,10 +74,6 @@ class ShareError(SecAggError):
     exit_code = 6
 
 
-class TooFewSurvivors(SecAggError):
-    """Fewer devices survive than the threshold or the survivor floor asks for."""
-
-
 class PrivacyError(EdgeflError):
     """A privacy parameter is unusable or a guarantee cannot be kept."""
 

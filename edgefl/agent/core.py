@@ -143,11 +143,6 @@ class AgentCore:
         return self._epoch is not None
 
     @property
-    def epsilon_spent(self) -> float:
-        """Epsilon that this device has spent over all tasks."""
-        return self._spend.epsilon()
-
-    @property
     def wakeup_s(self) -> float | None:
         """When `Woken` is wanted."""
         return self._outbox.wakeup_s if self._is_linked else None

@@ -34,10 +34,6 @@ class DeviceSpend:
         stored = store.get(_TOTAL)
         self._total = (0.0,) * len(RDP_ORDERS) if stored is None else _parse(stored)
 
-    def epsilon(self) -> float:
-        """Return the epsilon spent so far at the policy's delta."""
-        return epsilon_from_rdp(RDP_ORDERS, self._total, self._policy.max_delta)
-
     def require_room(self, plan: PrivacyPlan) -> None:
         """Check that one more round of this plan stays within the device's cap.
 

@@ -1,7 +1,8 @@
 """Float update to noisy integers in the ring, and the sum back to floats.
 
-Order (shared/privacy design, Kairouz, Liu and Steinke 2021, algorithm 1): clip, scale, conditional
-stochastic rounding, integer noise, reduce modulo 2^b.
+Order: clip, scale, conditional stochastic rounding, integer noise, reduce modulo 2^b.
+
+Source: Kairouz, Liu and Steinke 2021, algorithm 1.
 """
 
 import numpy as np

@@ -1,5 +1,7 @@
 """The central baseline: the same model, steps and budget, with all devices' data in one place."""
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,14 +23,9 @@ def pool(shards: list[TrainingData]) -> TrainingData:
     )
 
 
-def central_epochs(recipe: Recipe) -> int:
-    """Return the passes over the data that a device makes when it drops out of no round."""
-    return recipe.rounds * recipe.local_epochs
-
-
-def train_central(
-    bundle: Bundle, data: TrainingData, recipe: Recipe, *, seed: int
-) -> NDArray[np.float32]:
+def central_rounds(
+    bundle: Bundle, data: TrainingData, recipe: Recipe, *, rounds: int, seed: int
+) -> Iterator[NDArray[np.float32]]:
     """Train on pooled data with the recipe's batch size and central learning rate.
 
     Nothing is clipped and no noise is added: this is what is given up for keeping data on the
@@ -38,22 +35,25 @@ def train_central(
         bundle: The model, from its first parameters.
         data: Rows of all training devices.
         recipe: The federated recipe it is compared with.
+        rounds: Rounds of the fleet.
         seed: Seed of the shuffle.
 
-    Returns:
-        float32 [d].
+    Yields:
+        float32 [d], each time after as many passes over the data as a device makes in a round.
 
     Raises:
         TrainingError: Training diverged.
         DataError: The data do not fit the model.
     """
     trainer = OnnxTrainer(bundle)
-    trainer.fit(
-        data.x,
-        data.y,
-        epochs=central_epochs(recipe),
-        batch_size=recipe.batch_size,
-        lr=recipe.central_lr,
-        rng=np.random.default_rng(seed),
-    )
-    return trainer.params()
+    rng = np.random.default_rng(seed)
+    for _ in range(rounds):
+        trainer.fit(
+            data.x,
+            data.y,
+            epochs=recipe.local_epochs,
+            batch_size=recipe.batch_size,
+            lr=recipe.central_lr,
+            rng=rng,
+        )
+        yield trainer.params()

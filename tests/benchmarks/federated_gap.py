@@ -22,7 +22,7 @@ from edgefl.data import Arm, device_shard
 from edgefl.data.spar import CLASSES, persons
 from edgefl.training.base import TrainingData
 from edgefl.training.bundle import Bundle, read_bundle
-from edgefl.training.central import pool, train_central
+from edgefl.training.central import central_rounds, pool
 from edgefl.training.evaluate import Evaluator
 from edgefl.training.onnx.compile import compile_bundle
 from edgefl.training.onnx.demo_model import demo_model
@@ -63,7 +63,7 @@ def compare(pair: tuple[int, int], recipe: Recipe, *, seed: int) -> Comparison:
     ]
     left_out = persons(pair)
     federated, clipped_share = train_federated(bundle, shards, left_out, recipe, seed=seed)
-    central = train_central(bundle, pool(shards), recipe, seed=seed)
+    *_, central = central_rounds(bundle, pool(shards), recipe, rounds=recipe.rounds, seed=seed)
     return Comparison(
         federated=federated,
         central=Evaluator(bundle).evaluate(central, left_out).accuracy,
