@@ -58,9 +58,16 @@ class AbortReason(IntEnum):
 
 
 class AdversaryClass(IntEnum):
-    """What the aggregator is assumed to do; checked against the device's policy."""
+    """What the aggregator is assumed to do; checked against the device's policy.
+
+    - HONEST_BUT_CURIOUS: it follows the protocol, and learns from what it and colluders see.
+    - SEMI_MALICIOUS: it enrols and draws honestly, and may lie about who dropped out.
+    - MALICIOUS: it does whatever helps it, except to enrol identities.
+    """
 
     HONEST_BUT_CURIOUS = 1
+    SEMI_MALICIOUS = 2
+    MALICIOUS = 3
 
 
 class Suite(IntEnum):
