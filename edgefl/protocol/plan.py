@@ -1,18 +1,26 @@
 """The session plan: everything that a device must know and agree to before it shares a key.
 
 The session id is the SHA-256 of the plan's deterministic CBOR, and is bound into every key, share
-and signature.
+and signature. A plan names no device: its cohort is a bitmap over the members of a key epoch, whose
+record it names by hash.
 """
 
 import hashlib
 from dataclasses import dataclass, field
-from functools import lru_cache
+from enum import IntEnum
+from functools import cached_property, lru_cache
+from typing import TypeVar
 
-from edgefl._native import AgreementKey, Seed, verify
-from edgefl.errors import RemoteProtocolError, WireError
+from edgefl.errors import WireError
 from edgefl.privacy.plan import PrivacyPlan
-from edgefl.protocol.messages import DIGEST_BYTES, MAX_ATTEMPT, MAX_COHORT, KeyAdvert
-from edgefl.protocol.reasons import AdversaryClass, Suite
+from edgefl.protocol.limits import (
+    DIGEST_BYTES,
+    MAX_ATTEMPT,
+    MAX_COHORT,
+    MAX_KEY_EPOCH,
+    MAX_MASK_KEYS,
+)
+from edgefl.protocol.reasons import ALL_PRGS, AdversaryClass, Prg, RoundMode
 from edgefl.protocol.wire import (
     as_body,
     as_bytes,
@@ -21,13 +29,15 @@ from edgefl.protocol.wire import (
     as_list,
     as_text,
     decode,
+    decode_bitmap,
     encode,
 )
 from edgefl.types import SessionId
 
 MAX_DIMENSION = 2**28
-_PROBE_KEY = AgreementKey.from_seed(Seed.from_bytes(bytes(range(32))))
-"""No secret: whether a public key is of small order does not depend on the other end's key."""
+_PLAN_FIELDS = 21
+_MAX_PERMILLE = 500
+_Choice = TypeVar("_Choice", bound=IntEnum)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,16 +78,84 @@ class TrainingPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Thresholds:
+    """The sizes of the graph and the committee, and the three thresholds, which are different.
+
+    Attributes:
+        degree: Neighbours of a device (k), itself not counted; the base of the graph less one
+            where the graph is complete.
+        neighbourhood: Shares within a neighbourhood that reconstruct a secret (t_nb).
+        committee: Members that sign the survivor certificate (m); 0 where there is none.
+        certificate: Signatures that make the certificate (t_c); 0 where there is none.
+        window: Least survivors among any degree / 2 neighbouring positions of the ring, which
+            committee members check; 0 where there is no certificate.
+        survivor_floor: Least survivors of the whole cohort for which the round is released.
+    """
+
+    degree: int
+    neighbourhood: int
+    committee: int = 0
+    certificate: int = 0
+    window: int = 0
+    survivor_floor: int
+
+    def __post_init__(self) -> None:
+        """Check what must hold in every class."""
+        if not 2 <= self.neighbourhood <= self.degree <= MAX_COHORT:
+            raise WireError(
+                "E-PLAN-THRESHOLDS",
+                "2 <= neighbourhood threshold <= degree",
+                f"{self.neighbourhood}, {self.degree}",
+            )
+        if not (self.certificate <= self.committee and self.survivor_floor >= 2):
+            raise WireError(
+                "E-PLAN-THRESHOLDS",
+                "a certificate threshold up to the committee, a survivor floor of 2 or more",
+                f"{self.certificate}, {self.committee}, {self.survivor_floor}",
+            )
+
+    def to_list(self) -> list[int]:
+        """Return the CBOR array."""
+        return [
+            self.degree,
+            self.neighbourhood,
+            self.committee,
+            self.certificate,
+            self.window,
+            self.survivor_floor,
+        ]
+
+    @classmethod
+    def from_value(cls, value: object) -> "Thresholds":
+        """Read the CBOR array."""
+        if not isinstance(value, list) or len(value) != 6:
+            raise WireError("E-PLAN-THRESHOLDS", "an array of 6", type(value).__name__)
+        numbers = [as_int(item, 0, MAX_COHORT) for item in value]
+        return cls(
+            degree=numbers[0],
+            neighbourhood=numbers[1],
+            committee=numbers[2],
+            certificate=numbers[3],
+            window=numbers[4],
+            survivor_floor=numbers[5],
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class SessionPlan:
     """One attempt at one round, for a fixed cohort.
 
     Attributes:
         call_id: SHA-256 of the signed call that the members answered.
-        members: Adverts of the cohort, ascending by device id. A member's position is its index
-            here, and its Shamir point is 1 + position; neither is ever re-indexed.
-        threshold: Shares needed to reconstruct one secret (t_nb).
-        survivor_floor: Least survivors for which the round is released.
-        dimension: Coordinates of the update, without the check coordinates.
+        prgs: Set of PRGs that pairs and devices may choose from, by `Prg.bit`.
+        record_sha256: Hash of the key epoch's record, which binds the roster and the beacon.
+        key_index: The one-time mask key that every member uses.
+        epoch_size: Members of the key epoch.
+        cohort: Bitmap over them (U1). A member's position is its rank in it, and its Shamir point
+            is 1 + position; neither is ever re-indexed.
+        corrupt_permille: Devices of the roster that may be corrupt, in thousandths.
+        drop_permille: Devices of the cohort that may drop out, in thousandths.
+        dimension: Coordinates of the update.
         ledger_head: Hash of the newest row of the privacy ledger.
     """
 
@@ -86,11 +164,17 @@ class SessionPlan:
     round_number: int
     attempt: int
     call_id: bytes
+    mode: RoundMode
     adversary: AdversaryClass
-    suite: Suite
-    members: tuple[KeyAdvert, ...]
-    threshold: int
-    survivor_floor: int
+    prgs: int
+    key_epoch: int
+    record_sha256: bytes
+    key_index: int
+    epoch_size: int
+    cohort: bytes
+    thresholds: Thresholds
+    corrupt_permille: int
+    drop_permille: int
     bundle_sha256: bytes
     parameters_sha256: bytes
     dimension: int
@@ -101,40 +185,37 @@ class SessionPlan:
 
     def __post_init__(self) -> None:
         """Check that the parts agree with each other."""
-        devices = [member.device for member in self.members]
-        if devices != sorted(set(devices)) or len(devices) < 2:
+        size, floor = self.size, self.thresholds.survivor_floor
+        if not 2 <= floor <= size:
             raise WireError(
-                "E-PLAN-MEMBERS", "2 or more members in ascending order", f"{len(devices)} members"
+                "E-PLAN-COHORT", f"a cohort of at least the floor, {floor}", f"{size} members"
             )
-        for keys in (
-            [member.identity_key for member in self.members],
-            [key for member in self.members for key in (member.share_key, member.mask_key)],
-        ):
-            if len(set(keys)) != len(keys):
-                raise WireError("E-PLAN-KEYS", "distinct keys", "one key twice")
-        # Below the floor: of the survivors, all but the owner hold a share of its secret.
-        if not 2 <= self.threshold < self.survivor_floor <= len(devices):
-            raise WireError(
-                "E-PLAN-THRESHOLDS",
-                "2 <= threshold < survivor floor <= cohort",
-                f"{self.threshold}, {self.survivor_floor}, {len(devices)}",
-            )
-        if (
-            self.privacy.survivor_floor != self.survivor_floor
-            or self.privacy.dimension != self.dimension
-        ):
+        if not self.prgs & Prg.CHACHA20.bit or self.prgs & ~ALL_PRGS:
+            raise WireError("E-PLAN-PRGS", "a known set of PRGs with ChaCha20", str(self.prgs))
+        if self.privacy.survivor_floor != floor or self.privacy.dimension != self.dimension:
             raise WireError(
                 "E-PLAN-PRIVACY",
                 "a privacy plan for the same survivor floor and dimension",
                 f"floor {self.privacy.survivor_floor}, dimension {self.privacy.dimension}",
             )
-        if len(devices) > self.privacy.n_cohort:
+        if size > self.privacy.n_cohort:
             raise WireError(
                 "E-PLAN-PRIVACY",
                 f"at most {self.privacy.n_cohort} members, as the ring was sized",
-                f"{len(devices)}",
+                f"{size}",
             )
         object.__setattr__(self, "_encoded", self._encode())
+
+    @cached_property
+    def epoch_positions(self) -> tuple[int, ...]:
+        """The member's position in the key epoch, by its position in the plan."""
+        members = decode_bitmap(self.cohort, self.epoch_size)
+        return tuple(position for position, is_member in enumerate(members) if is_member)
+
+    @property
+    def size(self) -> int:
+        """Members of the cohort."""
+        return len(self.epoch_positions)
 
     @property
     def ring_bits(self) -> int:
@@ -146,19 +227,13 @@ class SessionPlan:
         """SHA-256 of the deterministic encoding."""
         return session_id_of(self._encoded)
 
-    def position_of(self, device: str) -> int | None:
-        """Return the position of `device` among the members."""
-        return next(
-            (index for index, member in enumerate(self.members) if member.device == device), None
-        )
+    def position_of(self, epoch_position: int) -> int | None:
+        """Return the position in the plan of a member of the key epoch."""
+        return self._positions.get(epoch_position)
 
-    def require_signed_adverts(self) -> None:
-        """Check that every member's keys are usable and signed by its identity for this call.
-
-        Raises:
-            RemoteProtocolError: An advert was swapped, made for another call, or holds a weak key.
-        """
-        _require_signed_adverts(self)
+    @cached_property
+    def _positions(self) -> dict[int, int]:
+        return {epoch: position for position, epoch in enumerate(self.epoch_positions)}
 
     def to_bytes(self) -> bytes:
         """Return the deterministic CBOR."""
@@ -172,17 +247,22 @@ class SessionPlan:
                 2: self.round_number,
                 3: self.attempt,
                 4: self.call_id,
-                5: int(self.adversary),
-                6: int(self.suite),
-                7: [member.to_list() for member in self.members],
-                8: self.threshold,
-                9: self.survivor_floor,
-                10: self.bundle_sha256,
-                11: self.parameters_sha256,
-                12: self.dimension,
-                13: self.training.to_list(),
-                14: self.privacy.to_wire(),
-                15: self.ledger_head,
+                5: int(self.mode),
+                6: int(self.adversary),
+                7: self.prgs,
+                8: self.key_epoch,
+                9: self.record_sha256,
+                10: self.key_index,
+                11: [self.epoch_size, self.cohort],
+                12: self.thresholds.to_list(),
+                13: self.corrupt_permille,
+                14: self.drop_permille,
+                15: self.bundle_sha256,
+                16: self.parameters_sha256,
+                17: self.dimension,
+                18: self.training.to_list(),
+                19: self.privacy.to_wire(),
+                20: self.ledger_head,
             }
         )
 
@@ -203,50 +283,40 @@ class SessionPlan:
     @classmethod
     def _parse(cls, payload: bytes) -> "SessionPlan":
         body = as_body(decode(payload))
-        if sorted(body) != list(range(16)):
+        if sorted(body) != list(range(_PLAN_FIELDS)):
             raise WireError(
-                "E-PLAN-FIELDS", "fields 0 to 15", f"{len(body)} fields", "update the older side"
+                "E-PLAN-FIELDS",
+                f"fields 0 to {_PLAN_FIELDS - 1}",
+                f"{len(body)} fields",
+                "update the older side",
             )
+        cohort = as_list(body[11], 2)
+        if len(cohort) != 2:
+            raise WireError("E-PLAN-COHORT", "size and bitmap", f"{len(cohort)} parts")
         return cls(
             fleet=as_text(body[0], 64),
             task=as_text(body[1], 64),
             round_number=as_int(body[2], 1, MAX_ATTEMPT),
             attempt=as_int(body[3], 1, MAX_ATTEMPT),
             call_id=as_bytes(body[4], DIGEST_BYTES),
-            adversary=_adversary(as_int(body[5], 0, 255)),
-            suite=_suite(as_int(body[6], 0, 255)),
-            members=tuple(KeyAdvert.from_value(item) for item in as_list(body[7], MAX_COHORT)),
-            threshold=as_int(body[8], 2, MAX_COHORT),
-            survivor_floor=as_int(body[9], 2, MAX_COHORT),
-            bundle_sha256=as_bytes(body[10], DIGEST_BYTES),
-            parameters_sha256=as_bytes(body[11], DIGEST_BYTES),
-            dimension=as_int(body[12], 1, MAX_DIMENSION),
-            training=TrainingPlan.from_value(body[13]),
-            privacy=PrivacyPlan.from_wire(dict(as_body(body[14]))),
-            ledger_head=as_bytes(body[15], DIGEST_BYTES),
+            mode=_known(RoundMode, as_int(body[5], 0, 255)),
+            adversary=_known(AdversaryClass, as_int(body[6], 0, 255)),
+            prgs=as_int(body[7], 0, 255),
+            key_epoch=as_int(body[8], 1, MAX_KEY_EPOCH),
+            record_sha256=as_bytes(body[9], DIGEST_BYTES),
+            key_index=as_int(body[10], 0, MAX_MASK_KEYS - 1),
+            epoch_size=as_int(cohort[0], 2, MAX_COHORT),
+            cohort=as_bytes(cohort[1], max_bytes=MAX_COHORT // 8),
+            thresholds=Thresholds.from_value(body[12]),
+            corrupt_permille=as_int(body[13], 0, _MAX_PERMILLE),
+            drop_permille=as_int(body[14], 0, 1000),
+            bundle_sha256=as_bytes(body[15], DIGEST_BYTES),
+            parameters_sha256=as_bytes(body[16], DIGEST_BYTES),
+            dimension=as_int(body[17], 1, MAX_DIMENSION),
+            training=TrainingPlan.from_value(body[18]),
+            privacy=PrivacyPlan.from_wire(dict(as_body(body[19]))),
+            ledger_head=as_bytes(body[20], DIGEST_BYTES),
         )
-
-
-@lru_cache(maxsize=4)
-def _require_signed_adverts(plan: SessionPlan) -> None:
-    # Remembered for the newest plans: a simulated fleet checks one plan once, not once a device.
-    for member in plan.members:
-        require_sound_advert(member, plan.call_id)
-
-
-def require_sound_advert(advert: KeyAdvert, call_id: bytes) -> None:
-    """Check that an advert is signed by its identity for this call and that its keys are usable.
-
-    Raises:
-        RemoteProtocolError: It was swapped, made for another call, or holds a public key of small
-            order, with which every neighbour's mask or seal would be known or fail.
-    """
-    if not verify(advert.identity_key, advert.signed_bytes(call_id), advert.signature):
-        raise RemoteProtocolError(
-            "E-ADVERT-SIGNATURE", "keys signed by their device for this call", "another signature"
-        )
-    for public_key in (advert.share_key, advert.mask_key):
-        _PROBE_KEY.agree(public_key, b"", b"")
 
 
 @lru_cache(maxsize=4)
@@ -255,18 +325,11 @@ def session_id_of(plan: bytes) -> SessionId:
     return SessionId(hashlib.sha256(plan).digest())
 
 
-def _adversary(number: int) -> AdversaryClass:
+def _known(choices: type[_Choice], number: int) -> _Choice:
     try:
-        return AdversaryClass(number)
+        return choices(number)
     except ValueError:
-        raise WireError("E-PLAN-ADVERSARY", "a known adversary class", str(number)) from None
-
-
-def _suite(number: int) -> Suite:
-    try:
-        return Suite(number)
-    except ValueError:
-        raise WireError("E-PLAN-SUITE", "a known suite", str(number)) from None
+        raise WireError("E-PLAN-CHOICE", f"a known {choices.__name__}", str(number)) from None
 
 
 @lru_cache(maxsize=4)

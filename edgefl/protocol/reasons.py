@@ -9,9 +9,10 @@ class Phase(IntEnum):
     CHECK_IN = 1
     SHARE_KEYS = 2
     MASKED_INPUT = 3
-    UNMASKING = 4
-    COMMITTED = 5
-    ABORTED = 6
+    CERTIFICATE = 4
+    UNMASKING = 5
+    COMMITTED = 6
+    ABORTED = 7
 
     @property
     def is_final(self) -> bool:
@@ -19,7 +20,13 @@ class Phase(IntEnum):
         return self in (Phase.COMMITTED, Phase.ABORTED)
 
 
-OPEN_PHASES = (Phase.CHECK_IN, Phase.SHARE_KEYS, Phase.MASKED_INPUT, Phase.UNMASKING)
+OPEN_PHASES = (
+    Phase.CHECK_IN,
+    Phase.SHARE_KEYS,
+    Phase.MASKED_INPUT,
+    Phase.CERTIFICATE,
+    Phase.UNMASKING,
+)
 
 
 class DropReason(Enum):
@@ -55,6 +62,9 @@ class AbortReason(IntEnum):
     GATEWAY_RESTARTED = 7
     BUDGET_EXHAUSTED = 8
     CANCELLED = 9
+    TOO_FEW_SIGNATURES = 10
+    NEIGHBOURHOOD_LOST = 11
+    """Some survivor or dropped device has fewer reachable neighbours than the threshold."""
 
 
 class AdversaryClass(IntEnum):
@@ -70,7 +80,27 @@ class AdversaryClass(IntEnum):
     MALICIOUS = 3
 
 
-class Suite(IntEnum):
-    """Which primitives a session uses."""
+class RoundMode(IntEnum):
+    """How often a device publishes in a round.
 
-    CHACHA20_X25519 = 1
+    - SECAGG: shares, masked input and unmasking, three times after check-in.
+    - ONE_UPLOAD: once; a small committee reveals. Experimental.
+    """
+
+    SECAGG = 1
+    ONE_UPLOAD = 2
+
+
+class Prg(IntEnum):
+    """What expands a mask seed; chosen for each pair."""
+
+    CHACHA20 = 1
+    AES_128_CTR = 2
+
+    @property
+    def bit(self) -> int:
+        """Its bit in a bundle's or plan's set of PRGs."""
+        return 1 << (self.value - 1)
+
+
+ALL_PRGS = Prg.CHACHA20.bit | Prg.AES_128_CTR.bit

@@ -1,25 +1,35 @@
-"""Keys of one session: pairwise mask seeds, share keys and self masks, all bound to it.
+"""Keys of one session: pairwise mask seeds, seal keys and self masks, all bound to it.
 
-Source: Bonawitz et al. 2017, figure 4; HKDF as RFC 5869.
+Source: Bonawitz et al. 2017, figure 4; Bell et al. 2020 for the sparse graph; HKDF as RFC 5869.
 """
 
-import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import cbor2
 
-from edgefl._native import AgreementKey, Seed
+from edgefl._native import AgreementKey, Mask, Seed
 
 PROTOCOL_LABEL = "edgefl/1"
+CHACHA20 = 1
+AES_128_CTR = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerKeys:
-    """Public keys of one member of the cohort, and the hash of the advert that carries them."""
+    """What the others use of one member of the cohort.
+
+    Attributes:
+        share_key: Key epoch's X25519 key that seals shares.
+        mask_key: One-time X25519 key that pairwise masks are agreed with.
+        bundle_sha256: Hash of the signed bundle that carries or commits to both.
+        has_aes: The member declares AES hardware.
+    """
 
     share_key: bytes
     mask_key: bytes
-    advert_sha256: bytes
+    bundle_sha256: bytes
+    has_aes: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,82 +38,115 @@ class Session:
 
     Attributes:
         session_id: SHA-256 of the plan; the HKDF salt.
-        length: Ring coordinates that each mask covers, check coordinates included.
-        peers: Keys by position in the plan.
+        length: Ring coordinates that each mask covers, weight slot and check coordinates included.
+        allows_aes: The plan lets pairs that can use AES-128-CTR.
+        peers: Keys by position in the plan; a device needs its own and its neighbours' only.
     """
 
     session_id: bytes
-    suite: int
     round_number: int
     attempt: int
     length: int
     ring_bits: int
-    peers: tuple[PeerKeys, ...]
+    allows_aes: bool
+    peers: Mapping[int, PeerKeys]
 
-    def pairwise_seed(self, mask_secret: AgreementKey, own: int, other: int) -> Seed:
-        """Return the seed of the mask between two positions.
+    def pairwise_masks(
+        self, mask_secret: AgreementKey, own: int, others: Sequence[int], *, threads: int = 1
+    ) -> list[Mask]:
+        """Return the masks that `own` puts on its vector, one for each of `others`.
 
-        Both ends derive the same, and so does the aggregator with either secret.
+        The lower position of a pair adds the mask, the upper takes it off.
         """
-        return mask_secret.agree(
-            self.peers[other].mask_key,
+        seeds = self.pairwise_seeds(mask_secret, own, others, threads=threads)
+        return [
+            self.pairwise_mask(seed, own, other) for seed, other in zip(seeds, others, strict=True)
+        ]
+
+    def pairwise_seeds(
+        self, mask_secret: AgreementKey, own: int, others: Sequence[int], *, threads: int = 1
+    ) -> list[Seed]:
+        """Return the seeds of the masks between `own` and each of `others`.
+
+        Both ends of a pair derive the same, and so does the aggregator with either secret.
+        """
+        return mask_secret.agree_many(
+            [self.peers[other].mask_key for other in others],
             self.session_id,
-            self._info("pairwise mask", min(own, other), max(own, other)),
+            [self._pair_info("pairwise mask", own, other) for other in others],
+            threads,
         )
 
-    def share_pair_key(self, share_secret: AgreementKey, own: int, other: int) -> Seed:
-        """Return the key from which both directions of a pair derive what seals their shares."""
-        return share_secret.agree(
-            self.peers[other].share_key,
-            self.session_id,
-            self._info("share seal", min(own, other), max(own, other)),
+    def pairwise_mask(self, seed: Seed, own: int, other: int) -> Mask:
+        """Return what `own` does with the mask that it has in common with `other`."""
+        return Mask(seed, self.pair_prg(own, other), own > other)
+
+    def self_mask(self, self_seed: Seed, own: int) -> Mask:
+        """Return the self mask that `own` adds."""
+        prg = self._prg(self.peers[own].has_aes)
+        return Mask(self_seed.derive(self.session_id, self._info("self mask", prg)), prg, False)
+
+    def pair_prg(self, one: int, other: int) -> int:
+        """Return the PRG of a pair: AES-128-CTR where both ends have it in hardware."""
+        return self._prg(self.peers[one].has_aes and self.peers[other].has_aes)
+
+    def share_pair_info(self, one: int, other: int) -> bytes:
+        """Return the HKDF info of the secret that a pair agrees on once for a key epoch."""
+        low, high = sorted((one, other))
+        return cbor2.dumps(
+            [
+                PROTOCOL_LABEL,
+                "share pair",
+                self.peers[low].bundle_sha256,
+                self.peers[high].bundle_sha256,
+            ],
+            canonical=True,
         )
-
-    def share_seal_key(self, pair_key: Seed, owner: int, holder: int) -> Seed:
-        """Return the key that seals what `owner` shares with `holder`; used for one message."""
-        return pair_key.derive(self.session_id, self.seal_context(owner, holder))
-
-    def self_mask_key(self, self_seed: Seed) -> Seed:
-        """Return the PRG key of a self mask."""
-        return self_seed.derive(self.session_id, self._label("self mask"))
 
     def seal_context(self, owner: int, holder: int) -> bytes:
-        """Return the associated data of one sealed share."""
-        return cbor2.dumps(
-            [PROTOCOL_LABEL, "share", self.session_id, owner, holder], canonical=True
-        )
+        """Return what a sealed share is bound to: associated data, and info of its key.
 
-    def _info(self, purpose: str, first: int, second: int) -> bytes:
+        The key of `owner`'s ciphertext for `holder` is the pair's secret, derived with the session
+        id as salt and this as info; it is used for one message.
+        """
         return cbor2.dumps(
             [
                 PROTOCOL_LABEL,
-                purpose,
-                self.suite,
+                "share",
+                self.session_id,
                 self.round_number,
                 self.attempt,
-                self.peers[first].advert_sha256,
-                self.peers[second].advert_sha256,
-                self.length,
-                self.ring_bits,
+                owner,
+                holder,
             ],
             canonical=True,
         )
 
-    def _label(self, purpose: str) -> bytes:
+    def _prg(self, has_aes: bool) -> int:  # noqa: FBT001 - private, one argument
+        return AES_128_CTR if has_aes and self.allows_aes else CHACHA20
+
+    def _pair_info(self, purpose: str, one: int, other: int) -> bytes:
+        low, high = sorted((one, other))
+        return self._info(
+            purpose,
+            self.pair_prg(one, other),
+            self.peers[low].bundle_sha256,
+            self.peers[high].bundle_sha256,
+        )
+
+    def _info(self, purpose: str, prg: int, *bundles: bytes) -> bytes:
+        """Return the full context of a mask seed: its use, the session, the shape of the mask."""
         return cbor2.dumps(
             [
                 PROTOCOL_LABEL,
                 purpose,
-                self.suite,
+                prg,
                 self.round_number,
                 self.attempt,
+                *bundles,
                 self.length,
                 self.ring_bits,
+                16 if self.ring_bits <= 16 else 32,
             ],
             canonical=True,
         )
-
-
-def advert_digest(advert: bytes) -> bytes:
-    """Return the SHA-256 of an encoded advert."""
-    return hashlib.sha256(advert).digest()

@@ -1,0 +1,143 @@
+"""Messages outside of rounds: who is there, model parts, receipts, refusals."""
+
+from dataclasses import dataclass
+from dataclasses import field as attribute
+from typing import ClassVar
+
+from edgefl.protocol.limits import DIGEST_BYTES, KEY_BYTES
+from edgefl.protocol.wire import Body, as_bytes, as_int, as_text, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello:
+    """A device says who it is, at each connection."""
+
+    kind: ClassVar[int] = 1
+    identity_key: bytes
+    agent_version: str
+
+    def to_body(self) -> Body:
+        """Return the CBOR map."""
+        return {0: self.identity_key, 1: self.agent_version}
+
+    @classmethod
+    def from_body(cls, body: Body) -> "Hello":
+        """Read the CBOR map."""
+        return cls(
+            identity_key=as_bytes(field(body, 0), KEY_BYTES),
+            agent_version=as_text(field(body, 1), 64),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetBlob:
+    """A device asks for a model bundle or for parameters by their hash."""
+
+    kind: ClassVar[int] = 7
+    sha256: bytes
+
+    def to_body(self) -> Body:
+        """Return the CBOR map."""
+        return {0: self.sha256}
+
+    @classmethod
+    def from_body(cls, body: Body) -> "GetBlob":
+        """Read the CBOR map."""
+        return cls(sha256=as_bytes(field(body, 0), DIGEST_BYTES))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """The message with this SHA-256 was handled; it need not be sent again."""
+
+    kind: ClassVar[int] = 21
+    digest: bytes
+
+    def to_body(self) -> Body:
+        """Return the CBOR map."""
+        return {0: self.digest}
+
+    @classmethod
+    def from_body(cls, body: Body) -> "Receipt":
+        """Read the CBOR map."""
+        return cls(digest=as_bytes(field(body, 0), DIGEST_BYTES))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blob:
+    """A model bundle or parameters, whole; the receiver checks the hash that it asked for."""
+
+    kind: ClassVar[int] = 22
+    content: bytes = attribute(repr=False)
+
+    def to_body(self) -> Body:
+        """Return the CBOR map."""
+        return {0: self.content}
+
+    @classmethod
+    def from_body(cls, body: Body) -> "Blob":
+        """Read the CBOR map."""
+        return cls(content=as_bytes(field(body, 0)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AggregatorStatus:
+    """Retained: the aggregator is there, who it is, and how often it has started.
+
+    Attributes:
+        epoch: Starts of this aggregator.
+        enrolment_key: Ed25519 key that signs the roster; a device pins it like the identity key.
+    """
+
+    kind: ClassVar[int] = 24
+    identity_key: bytes
+    epoch: int
+    least_agent_version: str
+    enrolment_key: bytes
+
+    def to_body(self) -> Body:
+        """Return the CBOR map."""
+        return {
+            0: self.identity_key,
+            1: self.epoch,
+            2: self.least_agent_version,
+            3: self.enrolment_key,
+        }
+
+    @classmethod
+    def from_body(cls, body: Body) -> "AggregatorStatus":
+        """Read the CBOR map."""
+        return cls(
+            identity_key=as_bytes(field(body, 0), KEY_BYTES),
+            epoch=as_int(field(body, 1), 0, 2**53),
+            least_agent_version=as_text(field(body, 2), 64),
+            enrolment_key=as_bytes(field(body, 3), KEY_BYTES),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejection:
+    """The aggregator will not work with this device, and says why and what to do.
+
+    Attributes:
+        digest: SHA-256 of the hello that is refused. Anybody can say hello in a device's name; the
+            device itself must not mind the answer.
+    """
+
+    kind: ClassVar[int] = 25
+    code: str
+    text: str
+    digest: bytes
+
+    def to_body(self) -> Body:
+        """Return the CBOR map."""
+        return {0: self.code, 1: self.text, 2: self.digest}
+
+    @classmethod
+    def from_body(cls, body: Body) -> "Rejection":
+        """Read the CBOR map."""
+        return cls(
+            code=as_text(field(body, 0), 40),
+            text=as_text(field(body, 1), 400),
+            digest=as_bytes(field(body, 2), DIGEST_BYTES),
+        )
