@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from edgefl._native import AgreementKey, Seed
+from edgefl._native import AgreementKey, RingSum, Seed
 from edgefl.errors import EdgeflError
 from edgefl.protocol.messages import AggregatorMessage, DeviceMessage
 from edgefl.protocol.plan import SessionPlan
@@ -15,13 +15,6 @@ from edgefl.types import RingVector, Update
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanReceived:
-    """The session plan, as bytes whose signature by the gateway was checked."""
-
-    plan: bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AggregatorSaid:
     """Another message of the session, with the gateway's signature checked."""
 
@@ -30,9 +23,14 @@ class AggregatorSaid:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
-    """Training ended; `update` is None where it failed or there is no data."""
+    """Training ended; `update` is None where it failed or there is no data.
+
+    Attributes:
+        examples: How many examples it was trained on; the weight where the plan is weighted.
+    """
 
     update: Update | None = field(repr=False)
+    examples: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +40,7 @@ class Masked:
     packed: bytes = field(repr=False)
 
 
-DeviceEvent = PlanReceived | AggregatorSaid | Trained | Masked
+DeviceEvent = AggregatorSaid | Trained | Masked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +77,7 @@ class MaskJob:
 
     Attributes:
         update: float32 [d], not yet clipped.
+        weight: 1 to the plan's weight bound.
         neighbours: Positions that pairwise masks are shared with.
     """
 
@@ -86,6 +85,7 @@ class MaskJob:
     session: Session
     own: int
     update: Update
+    weight: int
     neighbours: tuple[int, ...]
     mask_secret: AgreementKey
     self_seed: Seed
@@ -161,10 +161,18 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unmasked:
-    """The result of an `UnmaskJob`: the sum, or why there is none."""
+    """The result of an `UnmaskJob`: the sum, or why there is none.
+
+    Attributes:
+        total: uint32 [padded dimension], still rotated where the plan rotates.
+        total_weight: Sum of the survivors' weights; their number where the plan has no weights.
+        liars: Positions whose shares were wrong although others sufficed.
+    """
 
     total: RingVector | None = field(repr=False)
+    total_weight: int = 0
     failure: AbortReason
+    liars: tuple[int, ...] = ()
 
 
 AggregatorEvent = (
@@ -200,18 +208,24 @@ class UnmaskJob:
     """Reconstruct secrets, remove masks (`edgefl.protocol.unmasking`); feed back `Unmasked`.
 
     Attributes:
-        total: uint32 [length], sum of the masked inputs; overwritten.
+        total: Sum of the masked inputs; overwritten.
+        neighbours: For each survivor and each dropped position, the positions that it shared with
+            and that shared keys themselves.
         commitments: Commitment to each survivor's self-mask seed, by position.
         seed_shares: For each survivor's position, shares of its self-mask seed by holder.
         key_shares: For each dropped position, shares of its mask key by holder.
+        skipped: Seed of a pairwise mask that the first position left out and the second may have
+            used.
     """
 
     plan: SessionPlan
     session: Session
-    total: RingVector
+    total: RingSum
+    neighbours: dict[int, tuple[int, ...]]
     commitments: dict[int, bytes]
     seed_shares: dict[int, dict[int, bytes]]
     key_shares: dict[int, dict[int, bytes]]
+    skipped: dict[tuple[int, int], Seed]
 
     def __repr__(self) -> str:
         """Hide the content."""
@@ -231,12 +245,15 @@ class RoundFinished:
     """The round is over.
 
     Attributes:
-        total: uint32 [d], exact sum of the survivors' ring vectors, where the round was committed.
+        total: uint32 [padded dimension], exact sum of the survivors' ring vectors, where the round
+            was committed.
+        total_weight: Sum of the survivors' weights.
     """
 
     report: RoundReport
     plan: SessionPlan | None
     total: RingVector | None = field(repr=False)
+    total_weight: int = 0
 
 
 AggregatorEffect = SendDown | SetTimer | Charge | UnmaskJob | PhaseChanged | RoundFinished
