@@ -10,14 +10,6 @@ _SEED = "identity-seed"
 _DEVICE = "device"
 
 
-class OperatingSystemEntropy:
-    """Fresh secrets from the operating system."""
-
-    def fresh_seed(self) -> Seed:
-        """Return 32 new bytes."""
-        return Seed.generate()
-
-
 def load_identity(store: KeyValueStore, device: DeviceId) -> DeviceIdentity:
     """Read the identity, or make it at the first start.
 

@@ -53,6 +53,16 @@ def downlink(fleet: FleetName, device: DeviceId) -> str:
     return f"{PREFIX}/{fleet}/d/{device}/c"
 
 
+def key_bundle(fleet: FleetName, device: DeviceId) -> str:
+    """Retained: a device's key bundle of the newest key epoch."""
+    return f"{PREFIX}/{fleet}/d/{device}/kb"
+
+
+def all_key_bundles(fleet: FleetName) -> str:
+    """Filter for every device's key bundle."""
+    return f"{PREFIX}/{fleet}/d/+/kb"
+
+
 def calls(fleet: FleetName) -> str:
     """Calls for check-in, to all devices; not retained."""
     return f"{PREFIX}/{fleet}/r/all/call"
