@@ -7,7 +7,9 @@ from pathlib import Path
 
 from edgefl import __version__
 from edgefl.agent.core import AgentCore, AgentSettings
-from edgefl.agent.identity import OperatingSystemEntropy, load_identity
+from edgefl.agent.entropy import HedgedEntropy
+from edgefl.agent.identity import load_identity
+from edgefl.agent.policy_file import DEFAULT_MAX_EPSILON, read_policy
 from edgefl.agent.runtime import AgentRuntime, TrainerFactory
 from edgefl.cli.options import (
     DEFAULT_FLEET,
@@ -20,8 +22,8 @@ from edgefl.cli.options import (
 from edgefl.cli.signals import run_until_signal
 from edgefl.data.source import load_source
 from edgefl.errors import ConfigError, EnvironmentProblem
-from edgefl.privacy.plan import PrivacyPolicy
 from edgefl.protocol import topics
+from edgefl.protocol.limits import KEY_BYTES
 from edgefl.protocol.policy import DevicePolicy
 from edgefl.storage.sqlite import open_sqlite
 from edgefl.training.base import Trainer, TrainingData
@@ -31,7 +33,6 @@ from edgefl.transport.framing import FramedTransport
 from edgefl.transport.mqtt import MqttTransport
 from edgefl.transport.settings import MqttSettings
 
-_DEFAULT_MAX_EPSILON = 8.0
 _STATE_FILE = "agent.sqlite"
 _LOST_BY_RESET = "this device gets a new identity, and forgets the privacy it has spent"
 
@@ -57,19 +58,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--fleet", default=DEFAULT_FLEET, help="the fleet's name")
     run.add_argument("--state", type=Path, help="folder for identity, spend and open round")
     run.add_argument(
-        "--max-epsilon",
-        type=float,
-        default=_DEFAULT_MAX_EPSILON,
-        help="most that this device's owner will spend, over all tasks, against the gateway",
+        "--policy",
+        type=Path,
+        help="TOML file with this device's own floors: adversary class, least survivors, age of "
+        "identities and more (docs/threat-model.md); the options below come before it",
     )
     run.add_argument(
-        "--max-clip-norm", type=float, default=100.0, help="largest clip norm that is accepted"
+        "--adversary",
+        choices=["honest-but-curious", "semi-malicious", "malicious"],
+        help="what the gateway must at least be assumed to be; 'malicious' takes part only with "
+        "a roster signed off the gateway and a survivor certificate",
     )
+    run.add_argument(
+        "--enrolment-key",
+        help="hex public key that signs the roster (edgefl roster show); "
+        "without it the first one heard is pinned",
+    )
+    run.add_argument(
+        "--max-epsilon",
+        type=float,
+        help="most that this device's owner will spend, over all tasks, against the gateway "
+        f"[{DEFAULT_MAX_EPSILON:g}]",
+    )
+    run.add_argument("--max-clip-norm", type=float, help="largest clip norm that is accepted [100]")
     run.add_argument(
         "--least-survivors",
         type=int,
-        default=3,
-        help="least number of devices that this device's update must be hidden among",
+        help="least number of devices that this device's update must be hidden among [3]",
     )
     run.add_argument("--threads", type=int, default=1, help="threads for training")
     run.add_argument(
@@ -97,10 +112,14 @@ def run_agent(options: argparse.Namespace) -> int:
         identity = load_identity(store, device)
         core = AgentCore(
             settings=AgentSettings(
-                fleet=fleet, identity=identity, policy=policy, agent_version=__version__
+                fleet=fleet,
+                identity=identity,
+                policy=policy,
+                agent_version=__version__,
+                enrolment_key=_enrolment_key(options.enrolment_key),
             ),
             store=store,
-            entropy=OperatingSystemEntropy(),
+            entropy=HedgedEntropy(store.namespace("entropy"), identity.signing_key.export_seed()),
         )
         status_topic = topics.status(fleet, device)
         link = MqttTransport(mqtt, Will(topic=status_topic, payload=b"offline", retain=True))
@@ -119,20 +138,31 @@ def run_agent(options: argparse.Namespace) -> int:
 
 
 def _policy(options: argparse.Namespace) -> DevicePolicy:
-    if not options.max_epsilon > 0:
-        raise ConfigError("E-MAX-EPSILON", "a largest epsilon above 0", str(options.max_epsilon))
-    if not options.max_clip_norm > 0:
-        raise ConfigError(
-            "E-MAX-CLIP-NORM", "a largest clip norm above 0", str(options.max_clip_norm)
-        )
     if options.threads < 1:
         raise ConfigError("E-THREADS", "1 thread or more", str(options.threads))
     if options.wait_s is not None and not options.wait_s > 0:
         raise ConfigError("E-WAIT", "a time to wait above 0 s", str(options.wait_s))
-    return DevicePolicy(
-        least_survivor_floor=options.least_survivors,
-        privacy=PrivacyPolicy(max_epsilon=options.max_epsilon, max_clip_norm=options.max_clip_norm),
+    return read_policy(
+        options.policy,
+        {
+            "adversary": options.adversary,
+            "max_epsilon": options.max_epsilon,
+            "max_clip_norm": options.max_clip_norm,
+            "least_survivors": options.least_survivors,
+        },
     )
+
+
+def _enrolment_key(text: str | None) -> bytes | None:
+    if text is None:
+        return None
+    try:
+        key = bytes.fromhex(text)
+    except ValueError:
+        key = b""
+    if len(key) != KEY_BYTES:
+        raise ConfigError("E-ENROLMENT-KEY", "64 hex digits", repr(text[:80]))
+    return key
 
 
 def _require_training_backend() -> None:
