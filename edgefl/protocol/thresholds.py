@@ -11,6 +11,8 @@ from edgefl.protocol.sizes import CommitteeSizes, GraphSizes, committee_sizes, n
 _EPOCHS_A_DAY = 3
 GRINDING_BITS = (_EPOCHS_A_DAY * MAX_MASK_KEYS - 1).bit_length()
 """A malicious gateway can choose among the graphs of this many bits of indices in a day."""
+LEAST_SPARSE_BASE = 24
+"""Below, a complete graph costs a device little, and stands whatever drops the floor allows."""
 
 
 @lru_cache(maxsize=64)
@@ -25,8 +27,8 @@ def thresholds_for(
 ) -> Thresholds:
     """Return the sparsest graph that withstands the adversary, and its thresholds.
 
-    Where no sparse graph does, the graph is complete; then the neighbourhood threshold is also a
-    strict majority of the base, in every class.
+    Where no sparse graph does, and below `LEAST_SPARSE_BASE` devices, the graph is complete; then
+    the neighbourhood threshold is also a strict majority of the base, in every class.
 
     Security:
         In MALICIOUS the corrupt devices are counted over the roster and all of them are taken to
@@ -49,7 +51,8 @@ def thresholds_for(
     counted = roster_size if adversary is AdversaryClass.MALICIOUS else base_size
     corrupt = -(-counted * corrupt_permille // 1000)
     dropped = base_size * drop_permille // 1000
-    sparse = _sparse_sizes(adversary, base_size, corrupt, dropped)
+    # One of each at least: no graph is to stand or fall with a single device.
+    sparse = _sparse_sizes(adversary, base_size, max(corrupt, 1), max(dropped, 1))
     if sparse is None:
         return _complete(adversary, base_size, corrupt, dropped, survivor_floor)
     committee = sparse.committee
@@ -107,6 +110,8 @@ def base_size_of(plan: SessionPlan) -> int:
 def _sparse_sizes(
     adversary: AdversaryClass, base_size: int, corrupt: int, dropped: int
 ) -> GraphSizes | None:
+    if base_size < LEAST_SPARSE_BASE:
+        return None
     try:
         sizes = neighbourhood_sizes(base_size, corrupt, dropped, adversary, _grinding(adversary))
     except ConfigError:
