@@ -1,7 +1,7 @@
 """The owner's floors in a TOML file; what it does not name keeps its default.
 
 ```toml
-adversary = "malicious"        # weakest class that is accepted; the default trusts the gateway's machine
+adversary = "malicious"       # weakest class accepted; the default trusts the gateway
 least_survivors = 20           # least devices that an update must be hidden among
 least_degree = 16              # least neighbours in a sparse graph
 least_corrupt_permille = 50    # least share of the fleet assumed to collude with the gateway
