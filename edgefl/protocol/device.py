@@ -5,20 +5,34 @@ It holds no clock, socket, file or global randomness. Its state is a value: `sna
 
 Rules that the transitions keep:
 - whatever is sent was persisted first, as the very bytes, and is sent again unchanged;
+- a one-time mask key serves one session, which is written down before anything is masked with it;
 - rounding and noise never run twice under the masks of a message that may have left the device;
-- one answer to one unmask request per session, persisted before it is sent.
+- one list of survivors is signed in a session, and one unmask request is answered, and the two
+  never contradict each other.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar, Protocol, TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
-from edgefl._native import AgreementKey, Seed, SigningKey
+from edgefl._native import AgreementKey, Seed
 from edgefl.errors import EdgeflError, LocalProtocolError, RemoteProtocolError, WireError
-from edgefl.protocol import wire
+from edgefl.protocol.certificate import certificate_statement
+from edgefl.protocol.device_epoch import DeviceEpoch
+from edgefl.protocol.device_plan import (
+    PlanTerms,
+    accept_plan,
+    require_answerable,
+    require_open,
+)
+from edgefl.protocol.device_session import DeviceSession, require_same_session
 from edgefl.protocol.device_state import DeviceState
+from edgefl.protocol.device_unmask import (
+    check_certificate,
+    check_committee_seat,
+)
+from edgefl.protocol.epoch_events import PersistEpoch
 from edgefl.protocol.events import (
     AggregatorSaid,
     DeviceEffect,
@@ -27,58 +41,36 @@ from edgefl.protocol.events import (
     Masked,
     MaskJob,
     Persist,
-    PlanReceived,
     Refused,
     SendUp,
     Trained,
     TrainJob,
 )
-from edgefl.protocol.masked_input import session_of
-from edgefl.protocol.messages import (
+from edgefl.protocol.identity import DeviceIdentity, EntropySource
+from edgefl.protocol.messages import DeviceMessage
+from edgefl.protocol.plan import SessionPlan
+from edgefl.protocol.policy import DevicePolicy
+from edgefl.protocol.reasons import AbortReason, LeaveReason, Phase
+from edgefl.protocol.round_messages import (
     Call,
     CheckIn,
-    DeviceMessage,
-    KeyAdvert,
     Leave,
     MaskedInput,
+    PlanAnnouncement,
     RevealedShares,
     RoundClosed,
     RoutedShares,
     SharedKeys,
+    SurvivorProposal,
+    SurvivorVote,
     UnmaskRequest,
 )
-from edgefl.protocol.plan import SessionPlan
-from edgefl.protocol.policy import DevicePolicy, check_plan
-from edgefl.protocol.reasons import AbortReason, LeaveReason, Phase
-from edgefl.secagg.session import Session
-from edgefl.secagg.sharing import ShareChannels
+from edgefl.protocol.session_keys import call_id_of
 
-_M = TypeVar("_M", RoutedShares, UnmaskRequest, RoundClosed)
+__all__ = ["DeviceIdentity", "DeviceRound", "EntropySource", "call_id_of"]
 
-
-class EntropySource(Protocol):
-    """Where fresh secrets come from: the OS on a device, a seeded stream in a simulator."""
-
-    def fresh_seed(self) -> Seed:
-        """Return 32 bytes that were never returned before."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceIdentity:
-    """Who a device is: its id and its Ed25519 key."""
-
-    device: str
-    signing_key: SigningKey
-
-    def __repr__(self) -> str:
-        """Hide the key."""
-        return f"DeviceIdentity({self.device!r})"
-
-
-def call_id_of(fleet: str, call: Call) -> bytes:
-    """Return the id of a call: the hash that adverts and the plan are bound to."""
-    return wire.digest(["edgefl/1 call", fleet, dict(call.to_body())])
+_M = TypeVar("_M", PlanAnnouncement, RoutedShares, SurvivorProposal, UnmaskRequest, RoundClosed)
+_Effects = tuple[DeviceEffect, ...]
 
 
 class DeviceRound:
@@ -86,9 +78,9 @@ class DeviceRound:
 
     Args:
         identity: The device.
-        policy: Its floors.
+        terms: What it judges plans by.
         entropy: Fresh secrets.
-        fleet: The fleet's name.
+        epoch: Its roster and key epochs.
         state: Where the round stands.
     """
 
@@ -96,22 +88,19 @@ class DeviceRound:
         self,
         *,
         identity: DeviceIdentity,
-        policy: DevicePolicy,
+        terms: PlanTerms,
         entropy: EntropySource,
-        fleet: str,
+        epoch: DeviceEpoch,
         state: DeviceState,
     ) -> None:
         """Take the state. Nothing is sent before `begin` or `resume`."""
         self._identity = identity
-        self._policy = policy
+        self._terms = terms
         self._entropy = entropy
-        self._fleet = fleet
+        self._epoch = epoch
         self._state = state
-        self._advert = self._make_advert()
-        own = None if state.plan is None else state.plan.position_of(identity.device)
-        self._own = -1 if own is None else own
         self._is_working = False
-        self._open_channels: ShareChannels | None = None
+        self._open_session: DeviceSession | None = None
 
     @classmethod
     def answer(
@@ -121,17 +110,36 @@ class DeviceRound:
         identity: DeviceIdentity,
         policy: DevicePolicy,
         entropy: EntropySource,
-        fleet: str,
+        epoch: DeviceEpoch,
+        gateway_key: bytes,
+        today: int = 0,
     ) -> "DeviceRound":
-        """Make fresh session keys for a call."""
-        state = DeviceState(
-            phase=Phase.CHECK_IN,
-            call=call,
-            share_secret=AgreementKey.from_seed(entropy.fresh_seed()),
-            mask_secret=AgreementKey.from_seed(entropy.fresh_seed()),
-            self_seed=entropy.fresh_seed(),
+        """Answer a call; the key index that it names serves no other call from now on.
+
+        Args:
+            call: The call.
+            identity: The device.
+            policy: Its floors.
+            entropy: Fresh secrets.
+            epoch: Its roster and key epochs.
+            gateway_key: Identity key of the gateway, as pinned.
+            today: Days since 1970-01-01; 0 where the device does not know the date, and then every
+                identity is young to it.
+
+        Raises:
+            RemoteProtocolError: E-CALL-EPOCH, E-CALL-MODE, E-KEY-INDEX-RANGE, E-KEY-INDEX-USED: the
+                call is for another key epoch or mode, or for a key that serves another call or a
+                session whose record is gone. Nothing is to be sent.
+        """
+        require_answerable(call, epoch)
+        epoch.reserve_index(call.key_index, call_id_of(epoch.fleet, call))
+        return cls(
+            identity=identity,
+            terms=PlanTerms(call=call, policy=policy, gateway_key=gateway_key, today=today),
+            entropy=entropy,
+            epoch=epoch,
+            state=DeviceState(phase=Phase.CHECK_IN, call=call),
         )
-        return cls(identity=identity, policy=policy, entropy=entropy, fleet=fleet, state=state)
 
     @classmethod
     def restore(
@@ -141,15 +149,26 @@ class DeviceRound:
         identity: DeviceIdentity,
         policy: DevicePolicy,
         entropy: EntropySource,
-        fleet: str,
+        epoch: DeviceEpoch,
+        gateway_key: bytes,
+        today: int = 0,
     ) -> "DeviceRound":
-        """Rebuild a round from its snapshot.
+        """Rebuild a round from its snapshot; arguments as of `answer`.
 
         Raises:
-            WireError: The snapshot is damaged or of another version.
+            WireError: The snapshot is damaged, of another version, or does not fit this device and
+                its open key epoch: it counts as a dropout of that round.
         """
         state = DeviceState.from_bytes(snapshot)
-        return cls(identity=identity, policy=policy, entropy=entropy, fleet=fleet, state=state)
+        if not state.phase.is_final:
+            require_same_session(state, epoch)
+        return cls(
+            identity=identity,
+            terms=PlanTerms(call=state.call, policy=policy, gateway_key=gateway_key, today=today),
+            entropy=entropy,
+            epoch=epoch,
+            state=state,
+        )
 
     # ------------------------------------------------------------ public
 
@@ -163,10 +182,6 @@ class DeviceRound:
         """The call that this round answers."""
         return self._state.call
 
-    def snapshot(self) -> bytes:
-        """Return the whole state. Security: it holds the session's secrets."""
-        return self._state.to_bytes()
-
     @property
     def plan(self) -> SessionPlan | None:
         """The session plan, once accepted."""
@@ -175,22 +190,26 @@ class DeviceRound:
     @property
     def call_id(self) -> bytes:
         """The id of the call that this round answers."""
-        return call_id_of(self._fleet, self._state.call)
+        return call_id_of(self._epoch.fleet, self._state.call)
 
     @property
     def left(self) -> LeaveReason | None:
         """Why the device left the round, if it did."""
         return self._state.left
 
-    def begin(self) -> tuple[DeviceEffect, ...]:
+    def snapshot(self) -> bytes:
+        """Return the whole state. Security: it holds the session's secrets."""
+        return self._state.to_bytes()
+
+    def begin(self) -> _Effects:
         """Check in."""
         if self._state.phase is not Phase.CHECK_IN or self._state.plan is not None:
             raise LocalProtocolError(
                 "E-DEVICE-BEGIN", "a round that has not begun", self._state.phase.name
             )
-        return self._persist_and_send(self._check_in())
+        return (self._persist_epoch(), *self._persist_and_send(self._check_in()))
 
-    def handle(self, event: DeviceEvent) -> tuple[DeviceEffect, ...]:
+    def handle(self, event: DeviceEvent) -> _Effects:
         """Take one event and return what to do, in order.
 
         A message that the phase does not expect changes nothing and is answered by `Refused`.
@@ -204,7 +223,7 @@ class DeviceRound:
         except (RemoteProtocolError, WireError) as error:
             return (Refused(error=error), *self._leave_after_refusal())
 
-    def leave(self, reason: LeaveReason) -> tuple[DeviceEffect, ...]:
+    def leave(self, reason: LeaveReason) -> _Effects:
         """Leave the round, persisted first."""
         if self._state.phase.is_final:
             return ()
@@ -215,7 +234,7 @@ class DeviceRound:
             self._finished(AbortReason.NONE, counted=False),
         )
 
-    def resume(self) -> tuple[DeviceEffect, ...]:
+    def resume(self) -> _Effects:
         """Go on after a restart: send the last message again, or do the unsent work again."""
         if self._state.phase.is_final:
             return ()
@@ -225,98 +244,86 @@ class DeviceRound:
 
     def last_message(self) -> DeviceMessage:
         """Return the newest message of this round, for sending it again."""
-        if self._state.left is not None:
-            return Leave(reason=self._state.left)
-        return self._state.revealed or self._state.masked or self._state.shared or self._check_in()
+        state = self._state
+        if state.left is not None:
+            return Leave(reason=state.left)
+        return state.revealed or state.vote or state.masked or state.shared or self._check_in()
 
-    # ------------------------------------------------------------ transitions
+    # ------------------------------------------------------------ SHARE_KEYS
 
-    def _on_plan(self, event: DeviceEvent) -> tuple[DeviceEffect, ...]:
-        if not isinstance(event, PlanReceived):
-            raise LocalProtocolError("E-DEVICE-EVENT", "PlanReceived", type(event).__name__)
-        plan = SessionPlan.from_bytes(event.plan)
-        self._own = check_plan(plan, self._policy, self._advert, self.call_id)
-        self._state.plan = plan
-        session = session_of(plan)
+    def _on_plan(self, event: DeviceEvent) -> _Effects:
+        plan, peers = accept_plan(_message(event, PlanAnnouncement), self._terms, self._epoch)
+        self._epoch.bind_index(plan.key_index, plan.session_id)
+        session = DeviceSession(plan, peers, self._epoch)
+        self_seed = self._entropy.fresh_seed()
+        sealed = session.channels.share_secrets(
+            self._mask_secret(),
+            self_seed,
+            threshold=plan.thresholds.neighbourhood,
+            neighbours=session.neighbours,
+            sharing_seed=self._entropy.fresh_seed(),
+        )
+        self._open_session = session
+        self._state.plan, self._state.peers, self._state.self_seed = plan, peers, self_seed
         self._state.shared = SharedKeys(
-            commitment=self._state.self_seed.commitment(session.session_id),
-            sealed=tuple(
-                self._channels(session).share_secrets(
-                    self._state.mask_secret,
-                    self._state.self_seed,
-                    plan.threshold,
-                    self._entropy.fresh_seed(),
-                )
-            ),
+            commitment=self_seed.commitment(plan.session_id),
+            sealed=tuple(sealed[position] for position in session.neighbours),
         )
         self._state.phase = Phase.SHARE_KEYS
-        return self._persist_and_send(self._state.shared)
+        return (self._persist_epoch(), *self._persist_and_send(self._state.shared))
 
-    def _on_plan_again(self, event: DeviceEvent) -> tuple[DeviceEffect, ...]:
-        if not isinstance(event, PlanReceived) or self._state.plan is None:
-            raise LocalProtocolError("E-DEVICE-EVENT", "PlanReceived", type(event).__name__)
-        if event.plan != self._state.plan.to_bytes():
+    def _on_plan_again(self, event: DeviceEvent) -> _Effects:
+        plan = self._session().plan
+        if _message(event, PlanAnnouncement).plan != plan.to_bytes():
             return (self._contradiction("one plan per call", "a second plan"),)
-        return (
-            (SendUp(message=self.last_message()),) if self._state.phase is Phase.SHARE_KEYS else ()
-        )
+        is_waiting = self._state.phase is Phase.SHARE_KEYS
+        return (SendUp(message=self.last_message()),) if is_waiting else ()
 
-    def _on_routed_shares(self, event: DeviceEvent) -> tuple[DeviceEffect, ...]:
+    # ------------------------------------------------------------ MASKED_INPUT
+
+    def _on_routed_shares(self, event: DeviceEvent) -> _Effects:
         message = _message(event, RoutedShares)
-        plan, session = self._require_plan()
-        sharers = wire.decode_bitmap(message.sharers, len(plan.members))
-        if not sharers[self._own]:
-            raise RemoteProtocolError(
-                "E-SHARES-SELF", "this device among those that shared keys", "a list without it"
-            )
-        if sum(sharers) < max(plan.threshold, plan.survivor_floor):
-            raise RemoteProtocolError(
-                "E-SHARES-FEW",
-                f"at least {plan.survivor_floor} devices that shared keys",
-                str(sum(sharers)),
-            )
-        if len(message.sealed) != sum(sharers):
-            raise RemoteProtocolError(
-                "E-SHARES-COUNT", f"{sum(sharers)} ciphertexts", str(len(message.sealed))
-            )
-        self._open_all(session, sharers, message)
+        self._session().require_enough(message)
         self._state.routed = message
         self._state.phase = Phase.MASKED_INPUT
         return (Persist(snapshot=self.snapshot()), *self._start_training())
 
-    def _on_routed_again(self, event: DeviceEvent) -> tuple[DeviceEffect, ...]:
+    def _on_routed_again(self, event: DeviceEvent) -> _Effects:
         if _message(event, RoutedShares) != self._state.routed:
             return (self._contradiction("one list of those that shared keys", "a second list"),)
         return () if self._state.masked is None else (SendUp(message=self._state.masked),)
 
-    def _on_trained(self, event: DeviceEvent) -> tuple[DeviceEffect, ...]:
+    def _on_trained(self, event: DeviceEvent) -> _Effects:
         if not isinstance(event, Trained):
             raise LocalProtocolError("E-DEVICE-EVENT", "Trained", type(event).__name__)
-        plan, session = self._require_plan()
-        update = event.update
+        session = self._session()
+        privacy, update, weight = session.plan.privacy, event.update, event.examples
         if update is None:
-            if plan.privacy.noise_multiplier <= 0:
+            if privacy.noise_multiplier <= 0:
                 return self.leave(LeaveReason.TRAINING_FAILED)
             # With noise on, leaving would make participation depend on the data: send
             # zero, with full noise.
-            update = np.zeros(plan.dimension, dtype=np.float32)
-        if update.shape != (plan.dimension,):
-            raise LocalProtocolError("E-UPDATE-SHAPE", f"({plan.dimension},)", str(update.shape))
+            update, weight = np.zeros(session.plan.dimension, dtype=np.float32), 1
+        if update.shape != (session.plan.dimension,):
+            raise LocalProtocolError(
+                "E-UPDATE-SHAPE", f"({session.plan.dimension},)", str(update.shape)
+            )
         return (
             MaskJob(
-                plan=plan,
-                session=session,
-                own=self._own,
+                plan=session.plan,
+                session=session.session,
+                own=session.own,
                 update=update,
-                neighbours=tuple(position for position in self._sharers() if position != self._own),
-                mask_secret=self._state.mask_secret,
-                self_seed=self._state.self_seed,
+                weight=max(1, min(weight, privacy.weight_bound)),
+                neighbours=tuple(sorted(session.open_shares(self._routed()))),
+                mask_secret=self._mask_secret(),
+                self_seed=self._self_seed(),
                 rounding_seed=self._entropy.fresh_seed(),
                 noise_seed=self._entropy.fresh_seed(),
             ),
         )
 
-    def _on_masked(self, event: DeviceEvent) -> tuple[DeviceEffect, ...]:
+    def _on_masked(self, event: DeviceEvent) -> _Effects:
         if not isinstance(event, Masked):
             raise LocalProtocolError("E-DEVICE-EVENT", "Masked", type(event).__name__)
         self._is_working = False
@@ -324,125 +331,115 @@ class DeviceRound:
             raise LocalProtocolError(
                 "E-DEVICE-MASKED-TWICE", "one masked input per session", "a second one"
             )
-        self._state.masked = MaskedInput(packed=event.packed)
+        skipped = self._session().skipped_seeds(self._routed(), self._mask_secret())
+        self._state.masked = MaskedInput(packed=event.packed, skipped=skipped)
         return self._persist_and_send(self._state.masked)
 
-    def _on_unmask_request(self, event: DeviceEvent) -> tuple[DeviceEffect, ...]:
-        message = _message(event, UnmaskRequest)
-        plan, session = self._require_plan()
-        if self._state.masked is None or self._state.routed is None:
-            raise RemoteProtocolError(
-                "E-UNMASK-EARLY", "an unmask request after the masked input", "one before it"
-            )
-        survivors = wire.decode_bitmap(message.survivors, len(plan.members))
-        dropped = wire.decode_bitmap(message.dropped, len(plan.members))
-        self._check_unmask_lists(plan, survivors, dropped)
-        sharers = wire.decode_bitmap(self._state.routed.sharers, len(plan.members))
-        opened = self._open_all(session, sharers, self._state.routed)
-        self._state.unmask_request = message
-        self._state.revealed = RevealedShares(
-            shares=tuple(
-                (position, opened[position][1] if survivors[position] else opened[position][0])
-                for position in sorted(opened)
-            )
+    # ------------------------------------------------------------ CERTIFICATE
+
+    def _on_proposal(self, event: DeviceEvent) -> _Effects:
+        message = _message(event, SurvivorProposal)
+        session = self._session()
+        check_committee_seat(session.plan, session.graph, own=session.own)
+        session.read_lists(message, self._routed_if_masked())
+        statement = certificate_statement(
+            session.plan.session_id, message.survivors, message.dropped
         )
+        self._state.proposal = message
+        self._state.vote = SurvivorVote(signature=self._identity.signing_key.sign(statement))
+        self._state.phase = Phase.CERTIFICATE
+        return self._persist_and_send(self._state.vote)
+
+    def _on_proposal_again(self, event: DeviceEvent) -> _Effects:
+        vote = self._state.vote
+        if vote is None or _message(event, SurvivorProposal) != self._state.proposal:
+            return (self._contradiction("one proposal per session", "another one"),)
+        return (SendUp(message=vote),)
+
+    # ------------------------------------------------------------ UNMASKING
+
+    def _on_unmask_request(self, event: DeviceEvent) -> _Effects:
+        message = _message(event, UnmaskRequest)
+        if self._contradicts_vote(message):
+            return (self._contradiction("the lists that this device signed", "other lists"),)
+        session = self._session()
+        routed = self._routed_if_masked()
+        lists = session.read_lists(message, routed)
+        check_certificate(
+            message,
+            session.plan,
+            session.graph,
+            roster=self._epoch.roster_epoch,
+            epoch=require_open(self._epoch),
+        )
+        self._state.unmask_request = message
+        self._state.revealed = RevealedShares(shares=session.shares_for(lists, routed))
         self._state.phase = Phase.UNMASKING
         return self._persist_and_send(self._state.revealed)
 
-    def _on_unmask_again(self, event: DeviceEvent) -> tuple[DeviceEffect, ...]:
-        if (
-            _message(event, UnmaskRequest) != self._state.unmask_request
-            or self._state.revealed is None
-        ):
-            return (self._contradiction("one unmask request per session", "contradictory lists"),)
-        return (SendUp(message=self._state.revealed),)
+    def _on_unmask_again(self, event: DeviceEvent) -> _Effects:
+        message, revealed = _message(event, UnmaskRequest), self._state.revealed
+        if revealed is None or message != self._state.unmask_request:
+            return (self._contradiction("one unmask request per session", "another one"),)
+        return (SendUp(message=revealed),)
 
-    def _on_closed(self, event: DeviceEvent) -> tuple[DeviceEffect, ...]:
+    def _on_closed(self, event: DeviceEvent) -> _Effects:
         message = _message(event, RoundClosed)
         self._state.phase = message.phase
         return (self._finished(message.reason, counted=message.counted),)
 
-    # ------------------------------------------------------------ checks
-
-    def _check_unmask_lists(
-        self, plan: SessionPlan, survivors: tuple[bool, ...], dropped: tuple[bool, ...]
-    ) -> None:
-        sharers = set(self._sharers())
-        alive = {position for position, is_alive in enumerate(survivors) if is_alive}
-        gone = {position for position, is_gone in enumerate(dropped) if is_gone}
-        if alive & gone:
-            raise RemoteProtocolError("E-UNMASK-BOTH", "disjoint lists", "a device in both")
-        if alive | gone != sharers:
-            raise RemoteProtocolError(
-                "E-UNMASK-LISTS", "lists of all that shared keys", "other devices"
-            )
-        if self._own not in alive:
-            raise RemoteProtocolError(
-                "E-UNMASK-SELF", "this device among the survivors", "it named as dropped"
-            )
-        if len(alive) < max(plan.survivor_floor, plan.threshold):
-            raise RemoteProtocolError(
-                "E-UNMASK-FEW", f"at least {plan.survivor_floor} survivors", str(len(alive))
-            )
-
-    def _open_all(
-        self, session: Session, sharers: tuple[bool, ...], message: RoutedShares
-    ) -> dict[int, tuple[bytes, bytes]]:
-        """Open every neighbour's shares: position -> (mask-key share, self-seed share)."""
-        channels = self._channels(session)
-        positions = [position for position, has_shared in enumerate(sharers) if has_shared]
-        return {
-            position: channels.open_shares(position, sealed)
-            for position, sealed in zip(positions, message.sealed, strict=True)
-            if position != self._own
-        }
+    def _contradicts_vote(self, message: UnmaskRequest) -> bool:
+        signed = self._state.proposal
+        return signed is not None and (signed.survivors, signed.dropped) != (
+            message.survivors,
+            message.dropped,
+        )
 
     # ------------------------------------------------------------ helpers
 
-    def _channels(self, session: Session) -> ShareChannels:
-        if self._open_channels is None:
-            self._open_channels = ShareChannels(session, self._own, self._state.share_secret)
-        return self._open_channels
+    def _session(self) -> DeviceSession:
+        if self._open_session is None:
+            if self._state.plan is None:
+                raise LocalProtocolError("E-DEVICE-NO-PLAN", "a plan", "none yet")
+            self._open_session = DeviceSession(self._state.plan, self._state.peers, self._epoch)
+        return self._open_session
 
-    def _make_advert(self) -> KeyAdvert:
-        unsigned = KeyAdvert(
-            device=self._identity.device,
-            identity_key=self._identity.signing_key.public_key,
-            share_key=self._state.share_secret.public_key,
-            mask_key=self._state.mask_secret.public_key,
-            signature=bytes(64),
-        )
-        return KeyAdvert(
-            device=unsigned.device,
-            identity_key=unsigned.identity_key,
-            share_key=unsigned.share_key,
-            mask_key=unsigned.mask_key,
-            signature=self._identity.signing_key.sign(unsigned.signed_bytes(self.call_id)),
-        )
+    def _routed(self) -> RoutedShares:
+        if self._state.routed is None:
+            raise LocalProtocolError("E-DEVICE-NO-SHARES", "routed shares", "none yet")
+        return self._state.routed
+
+    def _routed_if_masked(self) -> RoutedShares:
+        if self._state.masked is None:
+            raise RemoteProtocolError(
+                "E-UNMASK-EARLY", "lists of survivors after the masked input", "some before it"
+            )
+        return self._routed()
+
+    def _self_seed(self) -> Seed:
+        if self._state.self_seed is None:
+            raise LocalProtocolError("E-DEVICE-NO-PLAN", "a self-mask seed", "none yet")
+        return self._state.self_seed
+
+    def _mask_secret(self) -> AgreementKey:
+        return self._epoch.mask_secret(self._state.call.key_index)
 
     def _check_in(self) -> CheckIn:
-        return CheckIn(call_id=self.call_id, advert=self._advert)
+        return CheckIn(
+            call_id=self.call_id,
+            mask_key=self._epoch.mask_proof(self._state.call.key_index),
+        )
 
-    def _start_training(self) -> tuple[DeviceEffect, ...]:
-        plan, _ = self._require_plan()
+    def _start_training(self) -> _Effects:
         if self._is_working:
             return ()
         self._is_working = True
-        return (TrainJob(plan=plan),)
+        return (TrainJob(plan=self._session().plan),)
 
-    def _sharers(self) -> list[int]:
-        plan, _ = self._require_plan()
-        if self._state.routed is None:
-            return []
-        bitmap = wire.decode_bitmap(self._state.routed.sharers, len(plan.members))
-        return [position for position, has_shared in enumerate(bitmap) if has_shared]
+    def _persist_epoch(self) -> PersistEpoch:
+        return PersistEpoch(snapshot=self._epoch.snapshot())
 
-    def _require_plan(self) -> tuple[SessionPlan, Session]:
-        if self._state.plan is None:
-            raise LocalProtocolError("E-DEVICE-NO-PLAN", "a plan", "none yet")
-        return self._state.plan, session_of(self._state.plan)
-
-    def _persist_and_send(self, message: DeviceMessage) -> tuple[DeviceEffect, ...]:
+    def _persist_and_send(self, message: DeviceMessage) -> _Effects:
         return (Persist(snapshot=self.snapshot()), SendUp(message=message))
 
     def _finished(self, reason: AbortReason, *, counted: bool) -> DeviceFinished:
@@ -450,14 +447,14 @@ class DeviceRound:
             phase=self._state.phase, abort_reason=reason, left=self._state.left, counted=counted
         )
 
-    def _leave_after_refusal(self) -> tuple[DeviceEffect, ...]:
+    def _leave_after_refusal(self) -> _Effects:
         in_check_in = self._state.phase is Phase.CHECK_IN
         return self.leave(LeaveReason.PLAN_REFUSED if in_check_in else LeaveReason.REQUEST_REFUSED)
 
     def _contradiction(self, expected: str, found: str) -> Refused:
         return Refused(error=RemoteProtocolError("E-CONTRADICTION", expected, found))
 
-    def _unexpected(self, message_type: type) -> tuple[DeviceEffect, ...]:
+    def _unexpected(self, message_type: type) -> _Effects:
         error: EdgeflError = RemoteProtocolError(
             "E-UNEXPECTED",
             f"a message that phase {self._state.phase.name} expects",
@@ -466,21 +463,28 @@ class DeviceRound:
         return (Refused(error=error),)
 
     _TRANSITIONS: ClassVar[
-        dict[tuple[Phase, type], Callable[["DeviceRound", DeviceEvent], tuple[DeviceEffect, ...]]]
+        dict[tuple[Phase, type], Callable[["DeviceRound", DeviceEvent], _Effects]]
     ] = {
-        (Phase.CHECK_IN, PlanReceived): _on_plan,
+        (Phase.CHECK_IN, PlanAnnouncement): _on_plan,
         (Phase.CHECK_IN, RoundClosed): _on_closed,
-        (Phase.SHARE_KEYS, PlanReceived): _on_plan_again,
+        (Phase.SHARE_KEYS, PlanAnnouncement): _on_plan_again,
         (Phase.SHARE_KEYS, RoutedShares): _on_routed_shares,
         (Phase.SHARE_KEYS, RoundClosed): _on_closed,
-        (Phase.MASKED_INPUT, PlanReceived): _on_plan_again,
+        (Phase.MASKED_INPUT, PlanAnnouncement): _on_plan_again,
         (Phase.MASKED_INPUT, RoutedShares): _on_routed_again,
         (Phase.MASKED_INPUT, Trained): _on_trained,
         (Phase.MASKED_INPUT, Masked): _on_masked,
+        (Phase.MASKED_INPUT, SurvivorProposal): _on_proposal,
         (Phase.MASKED_INPUT, UnmaskRequest): _on_unmask_request,
         (Phase.MASKED_INPUT, RoundClosed): _on_closed,
-        (Phase.UNMASKING, PlanReceived): _on_plan_again,
+        (Phase.CERTIFICATE, PlanAnnouncement): _on_plan_again,
+        (Phase.CERTIFICATE, RoutedShares): _on_routed_again,
+        (Phase.CERTIFICATE, SurvivorProposal): _on_proposal_again,
+        (Phase.CERTIFICATE, UnmaskRequest): _on_unmask_request,
+        (Phase.CERTIFICATE, RoundClosed): _on_closed,
+        (Phase.UNMASKING, PlanAnnouncement): _on_plan_again,
         (Phase.UNMASKING, RoutedShares): _on_routed_again,
+        (Phase.UNMASKING, SurvivorProposal): _on_proposal_again,
         (Phase.UNMASKING, UnmaskRequest): _on_unmask_again,
         (Phase.UNMASKING, RoundClosed): _on_closed,
     }

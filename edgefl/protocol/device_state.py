@@ -1,53 +1,76 @@
 """The device's state in a round as one value, and its bytes on flash."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 
-from edgefl._native import AgreementKey, Seed
+from edgefl._native import Seed
 from edgefl.errors import WireError
 from edgefl.protocol import wire
-from edgefl.protocol.messages import (
+from edgefl.protocol.limits import DIGEST_BYTES, KEY_BYTES, MAX_COHORT
+from edgefl.protocol.plan import SessionPlan
+from edgefl.protocol.reasons import LeaveReason, Phase
+from edgefl.protocol.round_messages import (
     Call,
     MaskedInput,
     RevealedShares,
     RoutedShares,
     SharedKeys,
+    SurvivorProposal,
+    SurvivorVote,
     UnmaskRequest,
 )
-from edgefl.protocol.plan import SessionPlan
-from edgefl.protocol.reasons import LeaveReason, Phase
+from edgefl.secagg.session import PeerKeys
 
-SNAPSHOT_VERSION = 1
+SNAPSHOT_VERSION = 2
 
+_FIELDS = 14
+_PLAN, _PEERS, _SEED, _SHARED, _ROUTED, _MASKED = 3, 4, 5, 6, 7, 8
+_PROPOSAL, _VOTE, _REQUEST, _REVEALED, _LEFT = 9, 10, 11, 12, 13
+_AFTER_PLAN = (_PLAN, _PEERS, _SEED, _SHARED)
+_AFTER_ROUTED = (*_AFTER_PLAN, _ROUTED)
 _NEEDED_FIELDS = {
-    Phase.SHARE_KEYS: (6, 7),
-    Phase.MASKED_INPUT: (6, 7, 8),
-    Phase.UNMASKING: (6, 7, 8, 9, 10, 11),
+    Phase.SHARE_KEYS: _AFTER_PLAN,
+    Phase.MASKED_INPUT: _AFTER_ROUTED,
+    Phase.CERTIFICATE: (*_AFTER_ROUTED, _MASKED, _PROPOSAL, _VOTE),
+    Phase.UNMASKING: (*_AFTER_ROUTED, _MASKED, _REQUEST, _REVEALED),
 }
+
+
+class _Message(Protocol):
+    def to_body(self) -> wire.Body: ...
+
+
+class _Reader(Protocol):
+    def from_body(self, body: wire.Body) -> _Message: ...
 
 
 @dataclass(slots=True, kw_only=True, repr=False)
 class DeviceState:
     """Everything that a device must remember to go on with a round after a restart.
 
-    Security: it holds the session's secrets; the driver wipes the stored bytes when the round ends.
+    The keys of the key epoch are not in it: `DeviceEpoch` holds them. Security: it holds the seed
+    of the self mask; the driver wipes the stored bytes when the round ends.
 
     Attributes:
-        share_secret: Key that share keys are agreed with.
-        mask_secret: One-time key that pairwise masks are agreed with.
-        self_seed: Seed of the self mask.
+        plan: The accepted plan; everything below comes with it or after it.
+        peers: What is used of this device and its neighbours, by position in the plan.
+        self_seed: Seed of the self mask, drawn for this session.
         shared: What was sent in SHARE_KEYS, as was everything below in its phase.
         routed: The neighbours' ciphertexts.
+        proposal: The only lists that this device signs in the session, and `vote` its signature.
     """
 
     phase: Phase
     call: Call
-    share_secret: AgreementKey
-    mask_secret: AgreementKey
-    self_seed: Seed
     plan: SessionPlan | None = None
+    peers: Mapping[int, PeerKeys] = field(default_factory=dict)
+    self_seed: Seed | None = None
     shared: SharedKeys | None = None
     routed: RoutedShares | None = None
     masked: MaskedInput | None = None
+    proposal: SurvivorProposal | None = None
+    vote: SurvivorVote | None = None
     unmask_request: UnmaskRequest | None = None
     revealed: RevealedShares | None = None
     left: LeaveReason | None = None
@@ -59,16 +82,17 @@ class DeviceState:
                 0: SNAPSHOT_VERSION,
                 1: int(self.phase),
                 2: self.call.to_body(),
-                3: self.share_secret.export_seed().export_bytes(),
-                4: self.mask_secret.export_seed().export_bytes(),
-                5: self.self_seed.export_bytes(),
-                6: None if self.plan is None else self.plan.to_bytes(),
-                7: None if self.shared is None else self.shared.to_body(),
-                8: None if self.routed is None else self.routed.to_body(),
-                9: None if self.masked is None else self.masked.to_body(),
-                10: None if self.unmask_request is None else self.unmask_request.to_body(),
-                11: None if self.revealed is None else self.revealed.to_body(),
-                12: None if self.left is None else int(self.left),
+                _PLAN: None if self.plan is None else self.plan.to_bytes(),
+                _PEERS: _peers_to_list(self.peers) or None,
+                _SEED: None if self.self_seed is None else self.self_seed.export_bytes(),
+                _SHARED: _body_of(self.shared),
+                _ROUTED: _body_of(self.routed),
+                _MASKED: _body_of(self.masked),
+                _PROPOSAL: _body_of(self.proposal),
+                _VOTE: _body_of(self.vote),
+                _REQUEST: _body_of(self.unmask_request),
+                _REVEALED: _body_of(self.revealed),
+                _LEFT: None if self.left is None else int(self.left),
             }
         )
 
@@ -80,34 +104,84 @@ class DeviceState:
             WireError: It is damaged or of another version.
         """
         body = wire.as_body(wire.decode(snapshot))
-        if sorted(body) != list(range(13)):
-            raise WireError("E-SNAPSHOT", "a snapshot with fields 0 to 12", f"{len(body)} fields")
-        wire.as_int(body[0], SNAPSHOT_VERSION, SNAPSHOT_VERSION)
-        left, phase = body[12], Phase(wire.as_int(body[1], 1, 6))
-        missing = [key for key in _NEEDED_FIELDS.get(phase, ()) if body[key] is None]
-        if missing:
+        if sorted(body) != list(range(_FIELDS)):
             raise WireError(
-                "E-SNAPSHOT", f"a snapshot with all that phase {phase.name} needs", f"no {missing}"
+                "E-SNAPSHOT", f"a snapshot with fields 0 to {_FIELDS - 1}", f"{len(body)} fields"
             )
+        wire.as_int(body[0], SNAPSHOT_VERSION, SNAPSHOT_VERSION)
+        phase = Phase(wire.as_int(body[1], 1, len(Phase)))
+        _require_fields(body, phase)
+        left, plan, seed = body[_LEFT], body[_PLAN], body[_SEED]
         return cls(
             phase=phase,
             call=Call.from_body(wire.as_body(body[2])),
-            share_secret=AgreementKey.from_seed(_seed(body[3])),
-            mask_secret=AgreementKey.from_seed(_seed(body[4])),
-            self_seed=_seed(body[5]),
-            plan=None if body[6] is None else SessionPlan.from_bytes(wire.as_bytes(body[6])),
-            shared=None if body[7] is None else SharedKeys.from_body(wire.as_body(body[7])),
-            routed=None if body[8] is None else RoutedShares.from_body(wire.as_body(body[8])),
-            masked=None if body[9] is None else MaskedInput.from_body(wire.as_body(body[9])),
-            unmask_request=(
-                None if body[10] is None else UnmaskRequest.from_body(wire.as_body(body[10]))
-            ),
-            revealed=(
-                None if body[11] is None else RevealedShares.from_body(wire.as_body(body[11]))
-            ),
+            plan=None if plan is None else SessionPlan.from_bytes(wire.as_bytes(plan)),
+            peers=_read_peers(body[_PEERS]),
+            self_seed=None if seed is None else Seed.from_bytes(wire.as_bytes(seed, KEY_BYTES)),
+            shared=_read(SharedKeys, body[_SHARED]),
+            routed=_read(RoutedShares, body[_ROUTED]),
+            masked=_read(MaskedInput, body[_MASKED]),
+            proposal=_read(SurvivorProposal, body[_PROPOSAL]),
+            vote=_read(SurvivorVote, body[_VOTE]),
+            unmask_request=_read(UnmaskRequest, body[_REQUEST]),
+            revealed=_read(RevealedShares, body[_REVEALED]),
             left=None if left is None else LeaveReason(wire.as_int(left, 1, len(LeaveReason))),
         )
 
 
-def _seed(value: wire.WireValue) -> Seed:
-    return Seed.from_bytes(wire.as_bytes(value, 32))
+_Read = TypeVar(
+    "_Read",
+    SharedKeys,
+    RoutedShares,
+    MaskedInput,
+    SurvivorProposal,
+    SurvivorVote,
+    UnmaskRequest,
+    RevealedShares,
+)
+
+
+def _read(message: type[_Read], value: wire.WireValue) -> _Read | None:
+    return None if value is None else message.from_body(wire.as_body(value))
+
+
+def _body_of(message: _Message | None) -> wire.Body | None:
+    return None if message is None else message.to_body()
+
+
+def _require_fields(body: wire.Body, phase: Phase) -> None:
+    """Check that all is there that a phase needs, and nothing of which a half is missing."""
+    needed = _NEEDED_FIELDS.get(phase, ())
+    missing = [key for key in needed if body[key] is None]
+    if missing:
+        raise WireError(
+            "E-SNAPSHOT", f"a snapshot with all that phase {phase.name} needs", f"no {missing}"
+        )
+
+
+def _peers_to_list(peers: Mapping[int, PeerKeys]) -> list[wire.WireValue]:
+    return [
+        [
+            position,
+            keys.share_key,
+            keys.mask_key,
+            keys.bundle_sha256,
+            int(keys.has_aes),
+        ]
+        for position, keys in sorted(peers.items())
+    ]
+
+
+def _read_peers(value: wire.WireValue) -> dict[int, PeerKeys]:
+    peers: dict[int, PeerKeys] = {}
+    for item in wire.as_list([] if value is None else value, MAX_COHORT):
+        parts = wire.as_list(item, 5)
+        if len(parts) != 5:
+            raise WireError("E-SNAPSHOT", "peers of 5 parts", f"{len(parts)} parts")
+        peers[wire.as_int(parts[0], 0, MAX_COHORT - 1)] = PeerKeys(
+            share_key=wire.as_bytes(parts[1], KEY_BYTES),
+            mask_key=wire.as_bytes(parts[2], KEY_BYTES),
+            bundle_sha256=wire.as_bytes(parts[3], DIGEST_BYTES),
+            has_aes=bool(wire.as_int(parts[4], 0, 1)),
+        )
+    return peers
