@@ -84,7 +84,7 @@ class ActiveTask:
         model = apply_step(
             self.state.model,
             decode_sum(finished.total, scale=privacy.scale, ring_bits=privacy.ring_bits),
-            members=len(finished.plan.members),
+            denominator=len(finished.plan.members),
             momentum=self.spec.server_momentum,
             server_lr=self.spec.server_lr,
         )

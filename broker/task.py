@@ -13,6 +13,14 @@ from edgefl.protocol.topics import parse_fleet
 LEAST_COHORT = 3
 """With two devices, each one's update is the sum less the other's own."""
 
+DEFAULT_WEIGHT_BOUND = 256
+"""Examples beyond this do not raise a device's weight, where the task names no other bound."""
+
+# What a device can do to its update before masking it (edgefl/protocol/masked_input.py). A plan
+# that asks for more would be carried out wrongly, so none is made.
+_MASKING_ROTATES = False
+_MASKING_WEIGHS = False
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSpec:
@@ -33,6 +41,9 @@ class TaskSpec:
         server_momentum: Share of the last step that is kept, 0 to below 1.
         server_lr: Factor on the step.
         max_attempts: Attempts at one round before the task fails.
+        rotation: Rotate updates where that makes the masked input smaller.
+        weighted: Weigh each update by its device's number of examples; without noise only.
+        weight_bound: Largest weight, 1 unless `weighted`.
     """
 
     name: str
@@ -56,6 +67,9 @@ class TaskSpec:
     masked_input_s: float = 120.0
     unmasking_s: float = 30.0
     max_attempts: int = 10
+    rotation: bool = True
+    weighted: bool = False
+    weight_bound: int = 1
 
     def __post_init__(self) -> None:
         """Check what the privacy plan does not."""
@@ -77,6 +91,7 @@ class TaskSpec:
             value = getattr(self, name)
             if not (_is_number(value) and 0 < value <= 86_400):
                 raise ConfigError("E-TASK-LIMIT", f"{name} above 0, at most a day", repr(value))
+        self._check_weights()
         self._check_training()
 
     def _check_name(self) -> None:
@@ -107,6 +122,22 @@ class TaskSpec:
                 "E-QUORUM",
                 f"a quorum from the survivor floor {self.survivor_floor} to {self.cohort}",
                 repr(self.quorum),
+            )
+
+    def _check_weights(self) -> None:
+        for name in ("rotation", "weighted"):
+            if type(getattr(self, name)) is not bool:
+                raise ConfigError("E-TASK-FLAG", f"{name} as yes or no", repr(getattr(self, name)))
+        is_bound = type(self.weight_bound) is int and self.weight_bound >= 1
+        if not is_bound or self.weighted != (self.weight_bound > 1):
+            raise ConfigError(
+                "E-TASK-WEIGHTS",
+                "a weight bound of 2 or more for a weighted task, and none for any other",
+                f"weighted {self.weighted}, weight bound {self.weight_bound!r}",
+            )
+        if self.weighted and not _MASKING_WEIGHS:
+            raise ConfigError(
+                "E-TASK-WEIGHTS", "updates that all count alike in this version", "a weighted task"
             )
 
     def _check_training(self) -> None:
@@ -140,6 +171,8 @@ class TaskSpec:
             epsilon_budget=self.epsilon_budget,
             rounds=self.rounds,
             ring_bits=self.ring_bits,
+            rotation=None if self.rotation and _MASKING_ROTATES else False,
+            weight_bound=self.weight_bound,
         )
 
     def limits(self) -> PhaseLimits:

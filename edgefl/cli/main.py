@@ -19,6 +19,7 @@ _COMMANDS = {
     "task": "hand training tasks to a gateway, and fetch their models",
     "model": "prepare an ONNX model for training on devices",
     "privacy": "compute epsilons, and read the privacy ledger",
+    "secagg": "compute the sizes of secure aggregation's neighbour graph",
     "sim": "simulate a fleet in virtual time",
     "doctor": "check this installation",
 }

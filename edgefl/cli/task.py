@@ -24,6 +24,9 @@ _SET_BY_DEMO = (
     "epsilon_budget",
     "delta",
     "ring_bits",
+    "no_rotation",
+    "weighted",
+    "weight_bound",
     "epochs",
     "batch_size",
     "lr",
@@ -100,6 +103,7 @@ def _add_submit(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     submit.add_argument(
         "--ring-bits", type=int, help="bits per coordinate (default: fewest that suffice)"
     )
+    _add_sum(submit)
     submit.add_argument("--epochs", type=int, default=1, help="local passes over a device's data")
     submit.add_argument("--batch-size", type=int, default=16, help="rows per local step")
     submit.add_argument("--lr", type=float, default=0.05, help="learning rate on the device")
@@ -118,6 +122,27 @@ def _add_submit(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     add_common(submit)
     untouched = {name: submit.get_default(name) for name in _SET_BY_DEMO}
     submit.set_defaults(run=run_submit, untouched=untouched)
+
+
+def _add_sum(submit: argparse.ArgumentParser) -> None:
+    submit.add_argument(
+        "--no-rotation",
+        action="store_true",
+        help="never rotate updates; a rotation spreads them evenly over the coordinates, so that "
+        "fewer bits hold their sum, and is used where that makes uploads smaller",
+    )
+    submit.add_argument(
+        "--weighted",
+        action="store_true",
+        help="weigh each update by its device's number of examples; of the weights the gateway "
+        "learns the sum alone; needs --noise-multiplier 0, as the noise is sized for weights of 1",
+    )
+    submit.add_argument(
+        "--weight-bound",
+        type=int,
+        help="with --weighted: examples beyond this do not count, 256 unless given; doubling it "
+        "costs one more bit per coordinate",
+    )
 
 
 def _add_state(parser: argparse.ArgumentParser) -> None:
@@ -144,6 +169,8 @@ def run_submit(options: argparse.Namespace) -> int:
             "folder": str(folder),
             "dimension": plan.dimension,
             "ring_bits": plan.ring_bits,
+            "rotation_block": plan.rotation_block,
+            "weight_bound": plan.weight_bound,
             "epsilon_planned": None if math.isinf(plan.epsilon_declared) else plan.epsilon_declared,
         }
         sys.stdout.write(json.dumps(line) + "\n")
@@ -199,11 +226,12 @@ def _state(options: argparse.Namespace) -> Path:
 def _task_of(
     options: argparse.Namespace,
 ) -> "tuple[bytes, TaskSpec, TrainingData | None]":
-    from broker.task import TaskSpec, default_survivor_floor
+    from broker.task import DEFAULT_WEIGHT_BOUND, TaskSpec, default_survivor_floor
 
     if options.model == _DEMO_MODEL:
         return _demo_task_of(options)
     floor = options.survivor_floor
+    usual_bound = DEFAULT_WEIGHT_BOUND if options.weighted else 1
     spec = TaskSpec(
         name=options.name,
         rounds=options.rounds,
@@ -216,6 +244,9 @@ def _task_of(
         epsilon_budget=options.epsilon_budget if options.noise_multiplier > 0 else math.inf,
         delta=options.delta,
         ring_bits=options.ring_bits,
+        rotation=not options.no_rotation,
+        weighted=options.weighted,
+        weight_bound=usual_bound if options.weight_bound is None else options.weight_bound,
         local_epochs=options.epochs,
         batch_size=options.batch_size,
         learning_rate=options.lr,

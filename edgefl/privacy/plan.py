@@ -8,26 +8,26 @@ import math
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from edgefl.errors import ConfigError, EdgeflError, PrivacyError, RemoteProtocolError, WireError
+from edgefl._native import CHECK_COORDINATES
+from edgefl.errors import ConfigError, EdgeflError, PrivacyError, WireError
 from edgefl.privacy import bounds, plan_checks
-from edgefl.privacy.accounting import (
-    RDP_ORDERS,
-    RdpCurve,
-    epsilon_from_rdp,
-    gaussian_rdp,
-    repeat,
-    skellam_rdp,
-)
+from edgefl.privacy.accounting import RDP_ORDERS, RdpCurve, epsilon_from_rdp, repeat, skellam_rdp
+from edgefl.privacy.plan_policy import PrivacyPolicy, check_privacy_plan
 from edgefl.privacy.plan_wire import WIRE_FIELDS, read_fields
-from edgefl.privacy.ring_choice import build_in_ring, choose_ring
+from edgefl.privacy.ring_choice import blocks_to_try, choose_plan
+from edgefl.privacy.rotation import padded_dimension
+from edgefl.privacy.wrap import SumShape, largest_scale, wrap_probability
 
-EPSILON_TOLERANCE = 1e-6
-"""Relative difference accepted between the declared epsilon and the one a device computes."""
-
-# A ring that is chosen, not given, keeps the rounding this far below the noise (below the cohort's
-# summed norm where there is no noise), and epsilon this close to that of unrounded Gaussian noise.
-_ROUNDING_SHARE = 0.01
-_EPSILON_INFLATION = 1.05
+# Callers that make plans and devices that check them find all of it here.
+__all__ = [
+    "Mechanism",
+    "NeighbouringRelation",
+    "PrivacyPlan",
+    "PrivacyPolicy",
+    "PrivacyUnit",
+    "check_privacy_plan",
+    "make_privacy_plan",
+]
 
 
 class PrivacyUnit(Enum):
@@ -70,6 +70,9 @@ class PrivacyPlan:
         epsilon_budget: The ledger stops before this epsilon; infinity only in the exact mode.
         rounds: Rounds the task is planned for.
         epsilon_declared: Epsilon against the aggregator after `rounds`, as the maker computed it.
+        rotation_block: Coordinates that are rotated together, a power of two up to 4096; 0 for no
+            rotation.
+        weight_bound: Largest weight of a device in the sum; 1 for plain sums, and with noise.
     """
 
     unit: PrivacyUnit = PrivacyUnit.DEVICE
@@ -88,6 +91,8 @@ class PrivacyPlan:
     epsilon_budget: float
     rounds: int
     epsilon_declared: float
+    rotation_block: int = 0
+    weight_bound: int = 1
 
     def __post_init__(self) -> None:
         """Refuse numbers with which the claim or the sum would not hold."""
@@ -102,10 +107,12 @@ class PrivacyPlan:
             delta=self.delta,
             epsilon_budget=self.epsilon_budget,
             rounds=self.rounds,
+            weight_bound=self.weight_bound,
         )
+        plan_checks.check_rotation_block(self.rotation_block)
         plan_checks.check_ring(ring_bits=self.ring_bits, scale=self.scale, clip_norm=self.clip_norm)
         plan_checks.check_noise_share(self.noise_multiplier, self.noise_share_variance)
-        plan_checks.check_wrap(self.wrap_probability)
+        plan_checks.check_sum_fits(self._sum_shape, self.scale * self.clip_norm, self.ring_bits)
         if not (plan_checks.is_real(self.epsilon_declared) and self.epsilon_declared >= 0):
             raise ConfigError(
                 "E-PLAN-EPSILON", "a declared epsilon of at least 0", repr(self.epsilon_declared)
@@ -117,14 +124,30 @@ class PrivacyPlan:
         return self.survivor_floor - self.colluders
 
     @property
+    def padded_dimension(self) -> int:
+        """Coordinates that are rounded and noised: whole rotation blocks."""
+        return padded_dimension(self.dimension, self.rotation_block)
+
+    @property
+    def vector_length(self) -> int:
+        """Ring values of a masked input: coordinates, weight slot if weighted, sum check."""
+        weight_slot = 1 if self.weight_bound > 1 else 0
+        return self.padded_dimension + weight_slot + CHECK_COORDINATES
+
+    @property
     def l2_squared_bound(self) -> float:
-        """Largest squared L2 norm of a device's rounded update, integer units squared."""
-        return bounds.rounded_l2_squared(self.scale, self.clip_norm, self.dimension, self.beta)
+        """Largest squared L2 norm of a device's rounded update, integer units squared.
+
+        Rotated or not: a rotation keeps the norm whatever its signs are.
+        """
+        return bounds.rounded_l2_squared(
+            self.scale, self.clip_norm, self.padded_dimension, self.beta
+        )
 
     @property
     def l1_bound(self) -> float:
         """Largest L1 norm of a device's rounded update, integer units."""
-        return bounds.rounded_l1(self.l2_squared_bound, self.dimension)
+        return bounds.rounded_l1(self.l2_squared_bound, self.padded_dimension)
 
     @property
     def noise_share_variance(self) -> float:
@@ -136,13 +159,18 @@ class PrivacyPlan:
     @property
     def wrap_probability(self) -> float:
         """Bound of the chance that a round's sum leaves the ring."""
-        coordinate = bounds.coordinate_bound(self.scale, self.clip_norm, self.l2_squared_bound)
-        return bounds.wrap_probability(
-            self.ring_bits,
-            self.n_cohort,
-            coordinate,
-            self.n_cohort * self.noise_share_variance,
-            self.dimension,
+        return wrap_probability(self._sum_shape, self.scale * self.clip_norm, self.ring_bits)
+
+    @property
+    def _sum_shape(self) -> SumShape:
+        return SumShape(
+            n_cohort=self.n_cohort,
+            n_min=self.n_min,
+            noise_multiplier=self.noise_multiplier,
+            weight_bound=self.weight_bound,
+            dimension=self.dimension,
+            rotation_block=self.rotation_block,
+            beta=self.beta,
         )
 
     def counted_noise_shares(self, n_survivors: int) -> int:
@@ -185,7 +213,7 @@ class PrivacyPlan:
             self.noise_share_variance * self.counted_noise_shares(survivors),
             self.l2_squared_bound * devices_per_person**2,
             self.l1_bound * devices_per_person,
-            self.dimension,
+            self.padded_dimension,
         )
 
     def epsilon_after(self, rounds: int) -> float:
@@ -227,27 +255,6 @@ class PrivacyPlan:
             raise WireError("E-PRIVACY-PLAN", "known names and usable numbers", "others") from error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PrivacyPolicy:
-    """A device's own floors and caps; a plan beyond any of them is refused.
-
-    Attributes:
-        max_epsilon: Largest epsilon that one task may plan to spend.
-        max_delta: Largest delta.
-        max_clip_norm: Largest clip norm, update units.
-        min_survivor_floor: Least survivor floor.
-        min_colluders: Least number of devices that must be assumed to collude.
-        dimension: Coordinates of the model this device has, or None if it is not known yet.
-    """
-
-    max_epsilon: float
-    max_delta: float = 1e-5
-    max_clip_norm: float = 100.0
-    min_survivor_floor: int = 2
-    min_colluders: int = 0
-    dimension: int | None = None
-
-
 def make_privacy_plan(
     *,
     clip_norm: float,
@@ -261,8 +268,10 @@ def make_privacy_plan(
     rounds: int,
     ring_bits: int | None = None,
     beta: float = bounds.ROUNDING_FAILURE,
+    rotation: bool | None = False,
+    weight_bound: int = 1,
 ) -> PrivacyPlan:
-    """Choose scale and ring, compute what is claimed, and refuse what cannot hold.
+    """Choose scale, ring and rotation, compute what is claimed, and refuse what cannot hold.
 
     Args:
         clip_norm: L2 bound of one device's update, update units, above 0.
@@ -276,6 +285,8 @@ def make_privacy_plan(
         rounds: Rounds planned.
         ring_bits: 8 to 32; the smallest ring in which rounding does not matter if not given.
         beta: Chance of a repeated rounding that the norm bound is built for.
+        rotation: Whether updates are rotated; None: where that makes the masked input smaller.
+        weight_bound: Largest weight of a device; above 1 only with `noise_multiplier` 0.
 
     Returns:
         The plan, with `epsilon_declared` computed.
@@ -295,18 +306,23 @@ def make_privacy_plan(
         delta=delta,
         epsilon_budget=epsilon_budget,
         rounds=rounds,
+        weight_bound=weight_bound,
     )
+    if ring_bits is not None:
+        plan_checks.check_ring_bits(ring_bits)
 
-    def build(bits: int) -> PrivacyPlan:
-        scale = bounds.largest_scale(
-            ring_bits=bits,
+    def build(bits: int, rotation_block: int) -> PrivacyPlan:
+        shape = SumShape(
             n_cohort=n_cohort,
             n_min=survivor_floor - colluders,
-            clip_norm=clip_norm,
-            noise_multiplier=noise_multiplier,
+            noise_multiplier=float(noise_multiplier),
+            weight_bound=weight_bound,
             dimension=dimension,
-            beta=beta,
+            rotation_block=rotation_block,
+            beta=float(beta),
         )
+        scale = largest_scale(shape, float(clip_norm), bits)
+        plan_checks.check_scale_found(scale, bits)
         plan = PrivacyPlan(
             clip_norm=float(clip_norm),
             noise_multiplier=float(noise_multiplier),
@@ -321,77 +337,11 @@ def make_privacy_plan(
             epsilon_budget=float(epsilon_budget),
             rounds=rounds,
             epsilon_declared=0.0,
+            rotation_block=rotation_block,
+            weight_bound=weight_bound,
         )
         return replace(plan, epsilon_declared=plan.epsilon_after(rounds))
 
-    return (
-        choose_ring(build, _rounding_is_negligible)
-        if ring_bits is None
-        else build_in_ring(build, ring_bits)
+    return choose_plan(
+        build, ring_bits=ring_bits, blocks=blocks_to_try(dimension, rotation=rotation)
     )
-
-
-def check_privacy_plan(plan: PrivacyPlan, policy: PrivacyPolicy) -> None:
-    """Recompute what a plan claims and compare it with a device's own floors.
-
-    Args:
-        plan: The aggregator's plan; its constructor has checked that noise, ring and scale fit.
-        policy: This device's limits.
-
-    Raises:
-        RemoteProtocolError: E-PLAN-EPSILON, the declared epsilon is not what the numbers give;
-            E-PLAN-POLICY, the plan is beyond a limit.
-    """
-    epsilon = plan.epsilon_after(plan.rounds)
-    if not math.isclose(epsilon, plan.epsilon_declared, rel_tol=EPSILON_TOLERANCE):
-        raise RemoteProtocolError(
-            "E-PLAN-EPSILON",
-            f"the epsilon that the plan's numbers give, {epsilon:.6g}",
-            f"{plan.epsilon_declared:.6g} declared",
-        )
-    # The ledger stops at the budget, so a task cannot spend more than the smaller of both.
-    spend = min(epsilon, plan.epsilon_budget)
-    limits = (
-        ("epsilon at most", policy.max_epsilon, spend, spend <= policy.max_epsilon),
-        ("delta at most", policy.max_delta, plan.delta, plan.delta <= policy.max_delta),
-        (
-            "clip norm at most",
-            policy.max_clip_norm,
-            plan.clip_norm,
-            plan.clip_norm <= policy.max_clip_norm,
-        ),
-        (
-            "survivor floor at least",
-            policy.min_survivor_floor,
-            plan.survivor_floor,
-            plan.survivor_floor >= policy.min_survivor_floor,
-        ),
-        (
-            "assumed colluders at least",
-            policy.min_colluders,
-            plan.colluders,
-            plan.colluders >= policy.min_colluders,
-        ),
-        (
-            "dimension",
-            policy.dimension,
-            plan.dimension,
-            policy.dimension in {None, plan.dimension},
-        ),
-    )
-    for name, limit, found, is_kept in limits:
-        if not is_kept:
-            raise RemoteProtocolError("E-PLAN-POLICY", f"{name} {limit:g}", f"{found:g}")
-
-
-def _rounding_is_negligible(plan: PrivacyPlan) -> bool:
-    """Compare rounding with the noise, or with the cohort's summed norm where there is no noise."""
-    rounding_std_per_device = 0.5
-    if plan.noise_multiplier == 0:
-        rounding_norm = rounding_std_per_device * math.sqrt(plan.n_cohort * plan.dimension)
-        return rounding_norm <= _ROUNDING_SHARE * plan.n_cohort * plan.scale * plan.clip_norm
-    if rounding_std_per_device > _ROUNDING_SHARE * math.sqrt(plan.noise_share_variance):
-        return False
-    gaussian = repeat(gaussian_rdp(plan.noise_multiplier), plan.rounds)
-    without_rounding = epsilon_from_rdp(RDP_ORDERS, gaussian, plan.delta)
-    return plan.epsilon_declared <= _EPSILON_INFLATION * without_rounding

@@ -5,9 +5,14 @@ import math
 from edgefl.errors import ConfigError
 from edgefl.privacy import bounds
 from edgefl.privacy.clipping import check_clip_norm
+from edgefl.privacy.rotation import LARGEST_ROTATION_BLOCK, ROTATION_BLOCKS
+from edgefl.privacy.wrap import SumShape, wrap_probability
 
 MIN_RING_BITS = 8
 MAX_RING_BITS = 32
+
+MAX_WEIGHT = 2**20
+"""Largest weight of a device: times an integer norm of 2^22 it stays far inside 64 bits."""
 
 _MAX_COHORT = 2**16
 _MAX_DIMENSION = 2**32
@@ -26,11 +31,12 @@ def check_choices(
     delta: float,
     epsilon_budget: float,
     rounds: int,
+    weight_bound: int,
 ) -> None:
     """Check all that is chosen rather than computed.
 
     Raises:
-        ConfigError: See `check_counts` and `check_real_numbers`.
+        ConfigError: See `check_counts`, `check_real_numbers` and `check_weight_bound`.
     """
     check_counts(
         n_cohort=n_cohort,
@@ -46,6 +52,7 @@ def check_choices(
         delta=delta,
         epsilon_budget=epsilon_budget,
     )
+    check_weight_bound(weight_bound=weight_bound, noise_multiplier=noise_multiplier)
 
 
 def check_counts(
@@ -99,13 +106,22 @@ def check_real_numbers(
         )
 
 
+def check_ring_bits(ring_bits: int) -> None:
+    """Check the size of a ring.
+
+    Raises:
+        ConfigError: E-RING-BITS.
+    """
+    _check_whole("E-RING-BITS", "ring_bits", ring_bits, MIN_RING_BITS, MAX_RING_BITS)
+
+
 def check_ring(*, ring_bits: int, scale: float, clip_norm: float) -> None:
     """Check ring and scale on their own.
 
     Raises:
         ConfigError: E-RING-BITS or E-SCALE.
     """
-    _check_whole("E-RING-BITS", "ring_bits", ring_bits, MIN_RING_BITS, MAX_RING_BITS)
+    check_ring_bits(ring_bits)
     if not (is_real(scale) and 1 < scale < math.inf):
         raise ConfigError(
             "E-SCALE", "a quantization scale above 1", repr(scale), "use a larger ring"
@@ -115,6 +131,21 @@ def check_ring(*, ring_bits: int, scale: float, clip_norm: float) -> None:
             "E-SCALE",
             f"an integer norm up to {bounds.MAX_INTEGER_NORM:g}",
             f"{scale * clip_norm:g}",
+        )
+
+
+def check_scale_found(scale: float, ring_bits: int) -> None:
+    """Refuse a ring in which no scale above 1 holds the sum.
+
+    Raises:
+        ConfigError: E-RING-TOO-SMALL.
+    """
+    if scale <= 1:
+        raise ConfigError(
+            "E-RING-TOO-SMALL",
+            "a ring that holds the sum at more than 1 integer unit per update unit",
+            f"at most {scale:.3g} in {ring_bits} bits",
+            "use a larger ring",
         )
 
 
@@ -140,20 +171,63 @@ def check_noise_share(noise_multiplier: float, share_variance: float) -> None:
         )
 
 
-def check_wrap(wrap_probability: float) -> None:
-    """Refuse a ring that the sum may leave.
+def check_rotation_block(rotation_block: int) -> None:
+    """Refuse a block that no Hadamard matrix of ours fits.
 
     Raises:
-        ConfigError: E-RING-TOO-SMALL.
+        ConfigError: E-ROTATION-BLOCK.
+    """
+    # `type`, as True would pass for 1 and 64.0 for 64.
+    if type(rotation_block) is not int or rotation_block not in {0, *ROTATION_BLOCKS}:
+        raise ConfigError(
+            "E-ROTATION-BLOCK",
+            f"0 for no rotation, or a power of two from 2 to {LARGEST_ROTATION_BLOCK}",
+            repr(rotation_block)[:40],
+        )
+
+
+def check_weight_bound(*, weight_bound: int, noise_multiplier: float) -> None:
+    """Refuse weights where the privacy claim would not hold.
+
+    Raises:
+        ConfigError: E-WEIGHT-BOUND or E-WEIGHT-WITH-NOISE.
+    """
+    _check_whole("E-WEIGHT-BOUND", "weight_bound", weight_bound, 1, MAX_WEIGHT)
+    if weight_bound > 1 and noise_multiplier > 0:
+        raise ConfigError(
+            "E-WEIGHT-WITH-NOISE",
+            "weights of 1 with noise: a weight multiplies what one device can move in the sum, and "
+            "the noise is sized for the clip norm alone",
+            f"weight_bound {weight_bound} with noise_multiplier {noise_multiplier:g}",
+            "leave the weights out, or set noise_multiplier to 0",
+        )
+
+
+def check_sum_fits(shape: SumShape, integer_norm: float, ring_bits: int) -> None:
+    """Refuse a ring that the sum, or the sum of the weights, may leave.
+
+    Raises:
+        ConfigError: E-RING-TOO-SMALL, with the bits that this scale needs.
     """
     # The tolerance covers the last digit of another machine's logarithm.
-    if wrap_probability > bounds.MAX_WRAP_PROBABILITY * (1 + 1e-6):
-        raise ConfigError(
-            "E-RING-TOO-SMALL",
-            f"sums that leave the ring with probability at most {bounds.MAX_WRAP_PROBABILITY:g}",
-            f"{wrap_probability:.3g}",
-            "use a larger ring",
-        )
+    accepted = shape.accepted_probability * (1 + 1e-6)
+
+    def fits(bits: int) -> bool:
+        holds_weights = shape.summed_weight < 2**bits
+        return holds_weights and wrap_probability(shape, integer_norm, bits) <= accepted
+
+    if fits(ring_bits):
+        return
+    needed = next((bits for bits in range(ring_bits, MAX_RING_BITS + 1) if fits(bits)), None)
+    chance = wrap_probability(shape, integer_norm, ring_bits)
+    raise ConfigError(
+        "E-RING-TOO-SMALL",
+        f"sums that leave the ring with probability at most {shape.accepted_probability:.3g}",
+        f"up to {chance:.3g} in {ring_bits} bits",
+        f"use ring_bits of {needed} or more, or a smaller scale"
+        if needed
+        else f"use a smaller scale: no ring up to {MAX_RING_BITS} bits holds the sum",
+    )
 
 
 def is_real(value: object) -> bool:

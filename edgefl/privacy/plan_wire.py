@@ -21,6 +21,8 @@ class PlanNumbers(TypedDict):
     epsilon_budget: float
     rounds: int
     epsilon_declared: float
+    rotation_block: int
+    weight_bound: int
 
 
 WIRE_FIELDS: dict[int, tuple[str, type[int] | type[float] | type[str]]] = {
@@ -40,6 +42,8 @@ WIRE_FIELDS: dict[int, tuple[str, type[int] | type[float] | type[str]]] = {
     14: ("epsilon_budget", float),
     15: ("rounds", int),
     16: ("epsilon_declared", float),
+    17: ("rotation_block", int),
+    18: ("weight_bound", int),
 }
 
 

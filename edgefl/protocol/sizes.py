@@ -113,6 +113,20 @@ def devices_of(cohort: int, fraction: float | Fraction) -> int:
     return math.floor(cohort * _exact(fraction))
 
 
+def corrupt_of(cohort: int, fraction: float | Fraction, adversary: AdversaryClass) -> int:
+    """Return how many corrupt devices to guard against: `devices_of`, but rounded up if MALICIOUS.
+
+    Rounding down is the published finder's way. It would guard a cohort of nine, a tenth of them
+    corrupt, against a gateway that owns no device at all.
+
+    Raises:
+        ConfigError: E-SIZES-FRACTION.
+    """
+    if adversary is AdversaryClass.MALICIOUS:
+        return math.ceil(cohort * _exact(fraction))
+    return devices_of(cohort, fraction)
+
+
 def sizes_for_fractions(
     cohort: int,
     corrupt: float | Fraction,
@@ -122,23 +136,19 @@ def sizes_for_fractions(
 ) -> GraphSizes:
     """Return `neighbourhood_sizes` for fractions of the cohort: what every device recomputes.
 
-    Fractions are rounded down, as the published finder does; but the corrupt devices of a
-    malicious gateway are rounded up, lest a small cohort be guarded against none at all.
-
     Args:
         cohort: Devices.
-        corrupt: Fraction of them that helps the gateway.
-        dropped: Fraction of them that may fail to answer.
+        corrupt: Fraction of them that helps the gateway, counted by `corrupt_of`.
+        dropped: Fraction of them that may fail to answer, counted by `devices_of`.
         adversary: What the gateway is assumed to do.
         grinding_bits: As `neighbourhood_sizes`.
 
     Raises:
         ConfigError: E-SIZES-FRACTION, or as `neighbourhood_sizes`.
     """
-    round_corrupt = math.ceil if adversary is AdversaryClass.MALICIOUS else math.floor
     return neighbourhood_sizes(
         cohort,
-        round_corrupt(cohort * _exact(corrupt)),
+        corrupt_of(cohort, corrupt, adversary),
         devices_of(cohort, dropped),
         adversary,
         grinding_bits,

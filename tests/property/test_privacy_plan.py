@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from edgefl.errors import ConfigError, RemoteProtocolError, WireError
-from edgefl.privacy import bounds
+from edgefl.privacy import bounds, wrap
 from edgefl.privacy.plan import (
     PrivacyPlan,
     PrivacyPolicy,
@@ -15,7 +15,7 @@ from edgefl.privacy.plan import (
     make_privacy_plan,
 )
 
-N_FIELDS = 16
+N_FIELDS = 18
 
 
 def demo_wire() -> dict[int, int | float | str]:
@@ -51,6 +51,7 @@ def choices(draw: st.DrawFn) -> dict[str, object]:
         "epsilon_budget": 10.0,
         "rounds": draw(st.integers(1, 500)),
         "ring_bits": draw(st.integers(8, 32)),
+        "rotation": draw(st.sampled_from([None, True, False])),
     }
 
 
@@ -70,11 +71,13 @@ def test_every_plan_that_is_made_holds(wanted: dict[str, object]) -> None:
 def assert_plan_holds(plan: PrivacyPlan) -> None:
     assert 1 <= plan.noise_share_variance <= bounds.MAX_SHARE_VARIANCE
     assert plan.scale > 1
-    assert plan.wrap_probability <= bounds.MAX_WRAP_PROBABILITY
+    assert plan.wrap_probability <= wrap.MAX_WRAP_PROBABILITY
     promised = (plan.noise_multiplier * plan.scale * plan.clip_norm) ** 2
     assert plan.noise_share_variance * plan.n_min == pytest.approx(promised)
     # No less than the noise-to-norm ratio that was asked for, which rounding can only worsen.
     assert plan.l2_squared_bound >= (plan.scale * plan.clip_norm) ** 2
+    assert plan.dimension <= plan.padded_dimension < plan.dimension + max(1, plan.rotation_block)
+    assert plan.vector_length == plan.padded_dimension + 4
     assert PrivacyPlan.from_wire(plan.to_wire()) == plan
     check_privacy_plan(plan, PrivacyPolicy(max_epsilon=10.0, max_delta=1.0, max_clip_norm=1e3))
 
@@ -100,7 +103,7 @@ def test_missing_field_is_a_wire_error(key: int) -> None:
         PrivacyPlan.from_wire({k: v for k, v in DEMO_WIRE.items() if k != key})
 
 
-@pytest.mark.parametrize("wire", [None, [], 5, "plan", {}, {**DEMO_WIRE, 17: 0}])
+@pytest.mark.parametrize("wire", [None, [], 5, "plan", {}, {**DEMO_WIRE, 19: 0}])
 def test_other_shapes_are_wire_errors(wire: object) -> None:
     with pytest.raises(WireError):
         PrivacyPlan.from_wire(wire)

@@ -1,18 +1,29 @@
 """`edgefl task`: what a user asks for is done or refused, never passed over."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+import broker.task
 from edgefl.cli.main import main
+from edgefl.training.onnx.compile.bundle import compile_bundle
+from edgefl.training.onnx.demo_model import demo_model
 
 
 @pytest.mark.parametrize(
     "option",
-    [("--noise-multiplier", "2.0"), ("--epsilon-budget", "3"), ("--survivor-floor", "4")],
+    [
+        ("--noise-multiplier", "2.0"),
+        ("--epsilon-budget", "3"),
+        ("--survivor-floor", "4"),
+        ("--weighted",),
+        ("--weight-bound", "9"),
+        ("--no-rotation",),
+    ],
 )
 def test_the_demos_recipe_takes_no_other_privacy(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: tuple[str, str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: tuple[str, ...]
 ) -> None:
     state = tmp_path / "gateway"
     code = main(["task", "submit", "spar", "--cohort", "4", "--state", str(state), *option])
@@ -22,3 +33,55 @@ def test_the_demos_recipe_takes_no_other_privacy(
     assert line.count("\n") == 1
     assert option[0] in line
     assert not state.exists()
+
+
+@pytest.fixture
+def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a command that hands in a model, to a gateway whose devices rotate and weigh."""
+    monkeypatch.setattr(broker.task, "_MASKING_ROTATES", True)
+    monkeypatch.setattr(broker.task, "_MASKING_WEIGHS", True)
+    bundle = tmp_path / "model.efl"
+    bundle.write_bytes(compile_bundle(demo_model(1)).bundle_bytes)
+    return ["task", "submit", str(bundle), "--cohort", "16", "--state", str(tmp_path), "--json"]
+
+
+def test_weights_and_rotation_reach_the_plan(
+    submit: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*submit, "--noise-multiplier", "0", "--weighted"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["weight_bound"] == 256
+    assert facts["rotation_block"] == 2048
+    plain = [*submit, "--name", "plain", "--noise-multiplier", "0", "--no-rotation"]
+    assert main(plain) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["weight_bound"], facts["rotation_block"]) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (["--weighted"], "E-WEIGHT-WITH-NOISE"),
+        (["--weight-bound", "5"], "E-TASK-WEIGHTS"),
+        (["--weighted", "--weight-bound", "1"], "E-TASK-WEIGHTS"),
+        (
+            [
+                "--noise-multiplier",
+                "0",
+                "--weighted",
+                "--weight-bound",
+                "4096",
+                "--ring-bits",
+                "16",
+            ],
+            "E-RING-TOO-SMALL",
+        ),
+    ],
+)
+def test_weights_that_cannot_hold_are_refused(
+    submit: list[str], capsys: pytest.CaptureFixture[str], options: list[str], code: str
+) -> None:
+    assert main([*submit, *options]) == 2
+    line = capsys.readouterr().err
+    assert line.startswith(f"edgefl: {code}: ")
+    assert line.count("\n") == 1

@@ -52,6 +52,106 @@ def test_exact_mode_claims_nothing() -> None:
         check_privacy_plan(plan, LENIENT)
 
 
+def test_rotation_saves_the_demo_three_bits() -> None:
+    plan = make(dimension=1907, rotation=None)
+    assert plan.rotation_block == plan.padded_dimension == 2048
+    assert plan.vector_length == 2052
+    assert plan.ring_bits == make(dimension=1907).ring_bits - 3 == 13
+    assert plan.epsilon_declared < 1216
+    check_privacy_plan(plan, LENIENT)
+
+
+def test_rotation_saves_bits_without_noise_too() -> None:
+    exact = {"noise_multiplier": 0.0, "epsilon_budget": math.inf}
+    plan = make(**exact, rotation=None)
+    assert plan.rotation_block == 2048
+    assert plan.ring_bits == make(**exact).ring_bits - 3
+    assert 0 < plan.wrap_probability <= 2.0**-40
+
+
+@pytest.mark.parametrize("dimension", [3, 30, 1900, 5000, 40_000])
+@pytest.mark.parametrize("n_cohort", [4, 16, 500])
+def test_automatic_rotation_never_sends_more(dimension: int, n_cohort: int) -> None:
+    fleet = {"dimension": dimension, "n_cohort": n_cohort, "survivor_floor": n_cohort * 3 // 4}
+    sizes_bits = {
+        rotation: plan.ring_bits * plan.vector_length
+        for rotation in (None, True, False)
+        for plan in [make(**fleet, rotation=rotation)]
+    }
+    assert sizes_bits[None] <= min(sizes_bits[True], sizes_bits[False])
+
+
+def test_rotation_is_not_chosen_where_it_saves_nothing() -> None:
+    assert make(dimension=30, rotation=None) == make(dimension=30)
+    assert make(ring_bits=16, rotation=None) == make(ring_bits=16)
+
+
+def test_rotation_makes_room_in_a_ring_that_was_too_small() -> None:
+    with pytest.raises(ConfigError, match="E-NOISE-SHARE-TOO-SMALL"):
+        make(ring_bits=10)
+    assert make(ring_bits=10, rotation=None).rotation_block == 2048
+
+
+def test_claim_of_a_rotated_plan_is_that_of_the_padded_update() -> None:
+    """The signs are public, so nothing in the accounting may rest on them."""
+    turned = make(rotation=True)
+    plain = replace(turned, rotation_block=0, dimension=2048, ring_bits=32)
+    assert turned.rdp_per_round() == plain.rdp_per_round()
+    assert turned.noise_share_variance == plain.noise_share_variance
+    assert turned.l2_squared_bound == plain.l2_squared_bound
+    assert turned.l1_bound == plain.l1_bound
+
+
+def test_weights_take_a_slot_and_bits() -> None:
+    exact = {"noise_multiplier": 0.0, "epsilon_budget": math.inf}
+    plan = make(**exact, weight_bound=256)
+    assert plan.vector_length == 1900 + 1 + 4
+    assert plan.ring_bits == make(**exact).ring_bits + 8
+    assert 2 * 16 * 256 * (math.ceil(plan.scale) + 1) + 1 <= 2**plan.ring_bits
+
+
+def test_weights_with_noise_are_refused_with_the_reason() -> None:
+    with pytest.raises(ConfigError, match="a weight multiplies what one device can move") as caught:
+        make(weight_bound=2)
+    assert caught.value.code == "E-WEIGHT-WITH-NOISE"
+
+
+@pytest.mark.parametrize(
+    ("changes", "least_bits"),
+    [
+        ({"ring_bits": 8, "n_cohort": 200}, 11),
+        ({"ring_bits": 16, "weight_bound": 2**12}, 19),
+        ({"ring_bits": 8, "n_cohort": 200, "rotation": True}, 9),
+    ],
+)
+def test_overflow_is_refused_with_the_bits_that_would_do(
+    changes: dict[str, object], least_bits: int
+) -> None:
+    exact = {"noise_multiplier": 0.0, "epsilon_budget": math.inf, **changes}
+    with pytest.raises(ConfigError, match="E-RING-TOO-SMALL") as caught:
+        make(**exact)
+    assert f"smallest admissible ring_bits is {least_bits}," in caught.value.advice
+    assert make(**{**exact, "ring_bits": least_bits}).scale > 1
+    with pytest.raises(ConfigError, match="E-RING-TOO-SMALL"):
+        make(**{**exact, "ring_bits": least_bits - 1})
+
+
+def test_plan_of_a_fixed_scale_names_the_bits_it_needs() -> None:
+    """16 devices of weight 1000 with coordinates up to 2001: 2 * 16 * 1000 * 2001 + 1 values."""
+    plan = make(noise_multiplier=0.0, epsilon_budget=math.inf, ring_bits=32)
+    needed = (2 * 16 * 1000 * 2001).bit_length()
+    with pytest.raises(ConfigError, match="E-RING-TOO-SMALL") as caught:
+        replace(plan, scale=2000.0, weight_bound=1000, ring_bits=needed - 1)
+    assert f"ring_bits of {needed} or more" in caught.value.advice
+    assert replace(plan, scale=2000.0, weight_bound=1000, ring_bits=needed).wrap_probability == 0
+
+
+def test_impossible_sum_says_so() -> None:
+    plan = make(noise_multiplier=0.0, epsilon_budget=math.inf, ring_bits=32)
+    with pytest.raises(ConfigError, match="no ring up to 32 bits holds the sum"):
+        replace(plan, weight_bound=2**20)
+
+
 def test_noise_is_charged_for_honest_survivors_only() -> None:
     plan = make()
     assert plan.effective_noise_multiplier(10) == pytest.approx(0.1)
@@ -91,7 +191,12 @@ def test_noise_is_charged_for_honest_survivors_only() -> None:
         ({"rounds": 0}, "E-ROUNDS"),
         ({"beta": 1.0}, "E-BETA"),
         ({"beta": math.nan}, "E-BETA"),
+        ({"weight_bound": 0}, "E-WEIGHT-BOUND"),
+        ({"weight_bound": 2.0}, "E-WEIGHT-BOUND"),
+        ({"weight_bound": True}, "E-WEIGHT-BOUND"),
+        ({"weight_bound": 2**21}, "E-WEIGHT-BOUND"),
         ({"ring_bits": 7}, "E-RING-BITS"),
+        ({"ring_bits": 10**9}, "E-RING-BITS"),
         ({"ring_bits": 33}, "E-RING-BITS"),
         ({"ring_bits": 16.0}, "E-RING-BITS"),
         ({"noise_multiplier": 1e-9}, "E-RING-TOO-SMALL"),
@@ -146,6 +251,12 @@ def test_chosen_ring_leaves_epsilon_near_the_gaussian(
         ({"scale": 20.0}, "E-NOISE-SHARE-TOO-SMALL"),
         ({"n_cohort": 64}, "E-RING-TOO-SMALL"),
         ({"ring_bits": 15}, "E-RING-TOO-SMALL"),
+        ({"rotation_block": 1}, "E-ROTATION-BLOCK"),
+        ({"rotation_block": 100}, "E-ROTATION-BLOCK"),
+        ({"rotation_block": 8192}, "E-ROTATION-BLOCK"),
+        ({"rotation_block": True}, "E-ROTATION-BLOCK"),
+        ({"rotation_block": 64.0}, "E-ROTATION-BLOCK"),
+        ({"weight_bound": 2}, "E-WEIGHT-WITH-NOISE"),
         ({"epsilon_declared": math.nan}, "E-PLAN-EPSILON"),
         ({"epsilon_declared": -1.0}, "E-PLAN-EPSILON"),
     ],
