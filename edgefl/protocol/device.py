@@ -16,7 +16,7 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 
-from edgefl._native import AgreementKey, Seed
+from edgefl._native import AgreementKey
 from edgefl.errors import EdgeflError, LocalProtocolError, RemoteProtocolError, WireError
 from edgefl.protocol.certificate import certificate_statement
 from edgefl.protocol.device_epoch import DeviceEpoch
@@ -24,7 +24,6 @@ from edgefl.protocol.device_plan import (
     PlanTerms,
     accept_plan,
     require_answerable,
-    require_open,
 )
 from edgefl.protocol.device_session import DeviceSession, require_same_session
 from edgefl.protocol.device_state import DeviceState
@@ -48,6 +47,7 @@ from edgefl.protocol.events import (
 )
 from edgefl.protocol.identity import DeviceIdentity, EntropySource
 from edgefl.protocol.messages import DeviceMessage
+from edgefl.protocol.own_keys import OwnKeys
 from edgefl.protocol.plan import SessionPlan
 from edgefl.protocol.policy import DevicePolicy
 from edgefl.protocol.reasons import AbortReason, LeaveReason, Phase
@@ -80,7 +80,8 @@ class DeviceRound:
         identity: The device.
         terms: What it judges plans by.
         entropy: Fresh secrets.
-        epoch: Its roster and key epochs.
+        epoch: Its roster and key epochs, which note what each key serves.
+        keys: The keys that it checks in with; the next key epoch may open meanwhile.
         state: Where the round stands.
     """
 
@@ -91,6 +92,7 @@ class DeviceRound:
         terms: PlanTerms,
         entropy: EntropySource,
         epoch: DeviceEpoch,
+        keys: OwnKeys,
         state: DeviceState,
     ) -> None:
         """Take the state. Nothing is sent before `begin` or `resume`."""
@@ -98,6 +100,7 @@ class DeviceRound:
         self._terms = terms
         self._entropy = entropy
         self._epoch = epoch
+        self._keys = keys
         self._state = state
         self._is_working = False
         self._open_session: DeviceSession | None = None
@@ -131,13 +134,16 @@ class DeviceRound:
                 call is for another key epoch or mode, or for a key that serves another call or a
                 session whose record is gone. Nothing is to be sent.
         """
-        require_answerable(call, epoch)
-        epoch.reserve_index(call.key_index, call_id_of(epoch.fleet, call))
+        if not epoch.is_ready:
+            raise RemoteProtocolError("E-CALL-EPOCH", "a call in an open key epoch", "none is open")
+        require_answerable(call, epoch.keys)
+        epoch.reserve_index(call.key_index, call_id_of(epoch.keys.fleet, call))
         return cls(
             identity=identity,
-            terms=PlanTerms(call=call, policy=policy, gateway_key=gateway_key, today=today),
+            terms=_terms(call, policy, epoch, gateway_key, today),
             entropy=entropy,
             epoch=epoch,
+            keys=epoch.keys,
             state=DeviceState(phase=Phase.CHECK_IN, call=call),
         )
 
@@ -160,13 +166,16 @@ class DeviceRound:
                 its open key epoch: it counts as a dropout of that round.
         """
         state = DeviceState.from_bytes(snapshot)
+        if not epoch.is_ready:
+            raise WireError("E-SNAPSHOT", "a snapshot with its open key epoch", "one without")
         if not state.phase.is_final:
-            require_same_session(state, epoch)
+            require_same_session(state, epoch.keys)
         return cls(
             identity=identity,
-            terms=PlanTerms(call=state.call, policy=policy, gateway_key=gateway_key, today=today),
+            terms=_terms(state.call, policy, epoch, gateway_key, today),
             entropy=entropy,
             epoch=epoch,
+            keys=epoch.keys,
             state=state,
         )
 
@@ -190,7 +199,7 @@ class DeviceRound:
     @property
     def call_id(self) -> bytes:
         """The id of the call that this round answers."""
-        return call_id_of(self._epoch.fleet, self._state.call)
+        return call_id_of(self._keys.fleet, self._state.call)
 
     @property
     def left(self) -> LeaveReason | None:
@@ -244,17 +253,18 @@ class DeviceRound:
 
     def last_message(self) -> DeviceMessage:
         """Return the newest message of this round, for sending it again."""
-        state = self._state
-        if state.left is not None:
-            return Leave(reason=state.left)
-        return state.revealed or state.vote or state.masked or state.shared or self._check_in()
+        return self._state.last_message or self._check_in()
 
     # ------------------------------------------------------------ SHARE_KEYS
 
     def _on_plan(self, event: DeviceEvent) -> _Effects:
-        plan, peers = accept_plan(_message(event, PlanAnnouncement), self._terms, self._epoch)
+        if self._epoch.keys is not self._keys:
+            raise RemoteProtocolError(
+                "E-PLAN-EPOCH", "a plan in the open key epoch", "one in the key epoch before it"
+            )
+        plan, peers = accept_plan(_message(event, PlanAnnouncement), self._terms, self._keys)
         self._epoch.bind_index(plan.key_index, plan.session_id)
-        session = DeviceSession(plan, peers, self._epoch)
+        session = DeviceSession(plan, peers, self._keys)
         self_seed = self._entropy.fresh_seed()
         sealed = session.channels.share_secrets(
             self._mask_secret(),
@@ -315,9 +325,9 @@ class DeviceRound:
                 own=session.own,
                 update=update,
                 weight=max(1, min(weight, privacy.weight_bound)),
-                neighbours=tuple(sorted(session.open_shares(self._routed()))),
+                neighbours=tuple(sorted(session.open_shares(self._state.require_routed()))),
                 mask_secret=self._mask_secret(),
-                self_seed=self._self_seed(),
+                self_seed=self._state.require_self_seed(),
                 rounding_seed=self._entropy.fresh_seed(),
                 noise_seed=self._entropy.fresh_seed(),
             ),
@@ -331,7 +341,7 @@ class DeviceRound:
             raise LocalProtocolError(
                 "E-DEVICE-MASKED-TWICE", "one masked input per session", "a second one"
             )
-        skipped = self._session().skipped_seeds(self._routed(), self._mask_secret())
+        skipped = self._session().skipped_seeds(self._state.require_routed(), self._mask_secret())
         self._state.masked = MaskedInput(packed=event.packed, skipped=skipped)
         return self._persist_and_send(self._state.masked)
 
@@ -341,10 +351,9 @@ class DeviceRound:
         message = _message(event, SurvivorProposal)
         session = self._session()
         check_committee_seat(session.plan, session.graph, own=session.own)
-        session.read_lists(message, self._routed_if_masked())
-        statement = certificate_statement(
-            session.plan.session_id, message.survivors, message.dropped
-        )
+        session.read_lists(message, self._state.require_masked())
+        session_id = session.plan.session_id
+        statement = certificate_statement(session_id, message.survivors, message.dropped)
         self._state.proposal = message
         self._state.vote = SurvivorVote(signature=self._identity.signing_key.sign(statement))
         self._state.phase = Phase.CERTIFICATE
@@ -360,17 +369,17 @@ class DeviceRound:
 
     def _on_unmask_request(self, event: DeviceEvent) -> _Effects:
         message = _message(event, UnmaskRequest)
-        if self._contradicts_vote(message):
+        if self._state.contradicts_vote(message):
             return (self._contradiction("the lists that this device signed", "other lists"),)
         session = self._session()
-        routed = self._routed_if_masked()
+        routed = self._state.require_masked()
         lists = session.read_lists(message, routed)
         check_certificate(
             message,
             session.plan,
             session.graph,
-            roster=self._epoch.roster_epoch,
-            epoch=require_open(self._epoch),
+            roster=self._keys.roster_epoch,
+            epoch=self._keys.open_epoch,
         )
         self._state.unmask_request = message
         self._state.revealed = RevealedShares(shares=session.shares_for(lists, routed))
@@ -388,46 +397,21 @@ class DeviceRound:
         self._state.phase = message.phase
         return (self._finished(message.reason, counted=message.counted),)
 
-    def _contradicts_vote(self, message: UnmaskRequest) -> bool:
-        signed = self._state.proposal
-        return signed is not None and (signed.survivors, signed.dropped) != (
-            message.survivors,
-            message.dropped,
-        )
-
     # ------------------------------------------------------------ helpers
 
     def _session(self) -> DeviceSession:
         if self._open_session is None:
-            if self._state.plan is None:
-                raise LocalProtocolError("E-DEVICE-NO-PLAN", "a plan", "none yet")
-            self._open_session = DeviceSession(self._state.plan, self._state.peers, self._epoch)
+            plan = self._state.require_plan()
+            self._open_session = DeviceSession(plan, self._state.peers, self._keys)
         return self._open_session
 
-    def _routed(self) -> RoutedShares:
-        if self._state.routed is None:
-            raise LocalProtocolError("E-DEVICE-NO-SHARES", "routed shares", "none yet")
-        return self._state.routed
-
-    def _routed_if_masked(self) -> RoutedShares:
-        if self._state.masked is None:
-            raise RemoteProtocolError(
-                "E-UNMASK-EARLY", "lists of survivors after the masked input", "some before it"
-            )
-        return self._routed()
-
-    def _self_seed(self) -> Seed:
-        if self._state.self_seed is None:
-            raise LocalProtocolError("E-DEVICE-NO-PLAN", "a self-mask seed", "none yet")
-        return self._state.self_seed
-
     def _mask_secret(self) -> AgreementKey:
-        return self._epoch.mask_secret(self._state.call.key_index)
+        return self._keys.mask_secret(self._state.call.key_index)
 
     def _check_in(self) -> CheckIn:
         return CheckIn(
             call_id=self.call_id,
-            mask_key=self._epoch.mask_proof(self._state.call.key_index),
+            mask_key=self._keys.mask_proof(self._state.call.key_index),
         )
 
     def _start_training(self) -> _Effects:
@@ -488,6 +472,17 @@ class DeviceRound:
         (Phase.UNMASKING, UnmaskRequest): _on_unmask_again,
         (Phase.UNMASKING, RoundClosed): _on_closed,
     }
+
+
+def _terms(
+    call: Call, policy: DevicePolicy, epoch: DeviceEpoch, gateway_key: bytes, today: int
+) -> PlanTerms:
+    return PlanTerms(
+        call=call,
+        policy=policy,
+        gateway_enrols=epoch.enrolment_key == gateway_key,
+        today=today,
+    )
 
 
 def _message(event: DeviceEvent, kind: type[_M]) -> _M:

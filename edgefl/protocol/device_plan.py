@@ -7,10 +7,10 @@ from the fractions, the graph from the beacon, identities and keys from roster a
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from edgefl.errors import LocalProtocolError, RemoteProtocolError
-from edgefl.protocol.device_epoch import DeviceEpoch
+from edgefl.errors import RemoteProtocolError
 from edgefl.protocol.key_bundle import MaskKeyProof
 from edgefl.protocol.key_epoch import OpenEpoch
+from edgefl.protocol.own_keys import OwnKeys
 from edgefl.protocol.peer_proof import PeerProof
 from edgefl.protocol.plan import SessionPlan
 from edgefl.protocol.policy import DevicePolicy, check_ages, check_floors
@@ -28,30 +28,31 @@ class PlanTerms:
 
     Attributes:
         call: The call that it answered.
-        gateway_key: Identity key of the gateway.
+        gateway_enrols: The roster is signed by the gateway's own identity key.
         today: Days since 1970-01-01; 0 where the device does not know the date.
     """
 
     call: Call
     policy: DevicePolicy
-    gateway_key: bytes
+    gateway_enrols: bool
     today: int
 
 
-def require_answerable(call: Call, epoch: DeviceEpoch) -> None:
+def require_answerable(call: Call, keys: OwnKeys) -> None:
     """Check that a call is for the open key epoch, and for a key without a session.
 
     Raises:
         RemoteProtocolError: E-CALL-EPOCH, E-CALL-MODE or E-KEY-INDEX-USED.
     """
-    opened = epoch.open_epoch
-    if opened is None or opened.key_epoch != call.key_epoch:
+    if keys.open_epoch.key_epoch != call.key_epoch:
         raise RemoteProtocolError(
-            "E-CALL-EPOCH", "a call in the key epoch that is open here", str(call.key_epoch)
+            "E-CALL-EPOCH",
+            f"a call in the open key epoch {keys.open_epoch.key_epoch}",
+            f"one in {call.key_epoch}",
         )
     if call.mode is not RoundMode.SECAGG:
         raise RemoteProtocolError("E-CALL-MODE", RoundMode.SECAGG.name, call.mode.name)
-    use = epoch.use_of(call.key_epoch, call.key_index)
+    use = keys.use_of(call.key_index)
     if use is not None and use.session_id is not None:
         # Masked with once, maybe, and the record of what was sent is gone.
         raise RemoteProtocolError(
@@ -60,14 +61,14 @@ def require_answerable(call: Call, epoch: DeviceEpoch) -> None:
 
 
 def accept_plan(
-    announcement: PlanAnnouncement, terms: PlanTerms, epoch: DeviceEpoch
+    announcement: PlanAnnouncement, terms: PlanTerms, keys: OwnKeys
 ) -> tuple[SessionPlan, dict[int, PeerKeys]]:
     """Check an announced plan, cheap checks first.
 
     Args:
         announcement: The plan, and the proofs of this device's neighbours.
         terms: What this device judges by.
-        epoch: The key epoch whose keys this device answered the call with.
+        keys: The keys that this device answered the call with.
 
     Returns:
         The plan, and what is used of this device and its neighbours, by position.
@@ -78,63 +79,49 @@ def accept_plan(
             a neighbour is missing, is another device or has other keys than it published.
     """
     plan = SessionPlan.from_bytes(announcement.plan)
-    _require_call(plan, terms.call, epoch.fleet)
-    own = own_position(plan, epoch)
+    _require_call(plan, terms.call, keys.fleet)
+    own = own_position(plan, keys)
     check_floors(
         plan,
         terms.policy,
         base_size=base_size_of(plan),
-        gateway_enrols=epoch.enrolment_key == terms.gateway_key,
+        gateway_enrols=terms.gateway_enrols,
     )
-    check_thresholds(plan, epoch.roster_epoch.size)
-    opened = require_open(epoch)
-    proofs = _require_neighbours(
-        announcement, plan, opened, SessionGraph.of(plan, opened).neighbours(own)
-    )
+    check_thresholds(plan, keys.roster_epoch.size)
+    graph = SessionGraph.of(plan, keys.open_epoch)
+    proofs = _require_neighbours(announcement, plan, keys.open_epoch, graph.neighbours(own))
     for proof in proofs.values():
-        epoch.require_peer(proof, plan.key_index)
-    own_mask_key = epoch.mask_proof(plan.key_index)
-    _require_distinct(proofs.values(), epoch, own_mask_key)
+        keys.require_peer(proof, plan.key_index)
+    own_mask_key = keys.mask_proof(plan.key_index)
+    _require_distinct(proofs.values(), keys, own_mask_key)
     check_ages(
         terms.policy,
-        epoch.roster_epoch,
+        keys.roster_epoch,
         [proof.entry.enrolled_day for proof in proofs.values()],
         today=terms.today,
     )
     peers = {
         position: peer_keys(proof.bundle, proof.mask_key) for position, proof in proofs.items()
     }
-    return plan, {own: peer_keys(epoch.bundle, own_mask_key)} | peers
+    return plan, {own: peer_keys(keys.bundle, own_mask_key)} | peers
 
 
-def own_position(plan: SessionPlan, epoch: DeviceEpoch) -> int:
+def own_position(plan: SessionPlan, keys: OwnKeys) -> int:
     """Return the device's own position in a plan over its own open key epoch.
 
     Raises:
         RemoteProtocolError: E-PLAN-EPOCH, E-PLAN-SELF.
     """
-    record = require_open(epoch).record
+    record = keys.open_epoch.record
     expected = (record.key_epoch, record.digest, len(record.positions))
     if (plan.key_epoch, plan.record_sha256, plan.epoch_size) != expected:
         raise RemoteProtocolError(
             "E-PLAN-EPOCH", f"key epoch {record.key_epoch} and its record", "another one"
         )
-    own = plan.position_of(epoch.epoch_position)
+    own = plan.position_of(keys.epoch_position)
     if own is None:
         raise RemoteProtocolError("E-PLAN-SELF", "this device in the cohort", "a cohort without it")
     return own
-
-
-def require_open(epoch: DeviceEpoch) -> OpenEpoch:
-    """Return the open key epoch.
-
-    Raises:
-        LocalProtocolError: E-EPOCH-NONE.
-    """
-    opened = epoch.open_epoch
-    if opened is None:
-        raise LocalProtocolError("E-EPOCH-NONE", "an open key epoch", "none yet")
-    return opened
 
 
 def _require_call(plan: SessionPlan, call: Call, fleet: str) -> None:
@@ -170,11 +157,11 @@ def _require_neighbours(
 
 
 def _require_distinct(
-    proofs: Iterable[PeerProof], epoch: DeviceEpoch, own_mask_key: MaskKeyProof
+    proofs: Iterable[PeerProof], keys: OwnKeys, own_mask_key: MaskKeyProof
 ) -> None:
     """Refuse a key that occurs twice: one party would hold several places, or the own one."""
-    keys = [epoch.bundle.identity_key, epoch.bundle.share_key, own_mask_key.key]
+    found = [keys.bundle.identity_key, keys.bundle.share_key, own_mask_key.key]
     for proof in proofs:
-        keys += [proof.entry.identity_key, proof.bundle.share_key, proof.mask_key.key]
-    if len(set(keys)) != len(keys):
+        found += [proof.entry.identity_key, proof.bundle.share_key, proof.mask_key.key]
+    if len(set(found)) != len(found):
         raise RemoteProtocolError("E-PLAN-KEYS", "a different key for each device", "one key twice")

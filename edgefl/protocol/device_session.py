@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 from edgefl._native import AgreementKey
 from edgefl.errors import RemoteProtocolError, WireError
-from edgefl.protocol.device_epoch import DeviceEpoch
-from edgefl.protocol.device_plan import own_position, require_open
+from edgefl.protocol.device_plan import own_position
 from edgefl.protocol.device_state import DeviceState
 from edgefl.protocol.device_unmask import SurvivorLists, check_lists, positions_in
+from edgefl.protocol.own_keys import OwnKeys
 from edgefl.protocol.plan import SessionPlan
 from edgefl.protocol.reasons import AdversaryClass
 from edgefl.protocol.round_messages import RoutedShares, SurvivorProposal, UnmaskRequest
@@ -23,24 +23,20 @@ class DeviceSession:
     Args:
         plan: The accepted plan.
         peers: What is used of this device and its neighbours, by position.
-        epoch: The key epoch.
+        keys: The keys that the device checked in with.
 
     Raises:
         RemoteProtocolError: The plan is not over this device's open key epoch.
     """
 
-    def __init__(
-        self, plan: SessionPlan, peers: Mapping[int, PeerKeys], epoch: DeviceEpoch
-    ) -> None:
+    def __init__(self, plan: SessionPlan, peers: Mapping[int, PeerKeys], keys: OwnKeys) -> None:
         """Derive what is cheap; ciphertexts are opened when they are asked for."""
         self.plan = plan
-        self.own = own_position(plan, epoch)
-        self.graph = SessionGraph.of(plan, require_open(epoch))
+        self.own = own_position(plan, keys)
+        self.graph = SessionGraph.of(plan, keys.open_epoch)
         self.neighbours = self.graph.neighbours(self.own)
         self.session = session_of(plan, peers)
-        self.channels = ShareChannels(
-            self.session, self.own, epoch.share_secret, epoch.pair_secrets
-        )
+        self.channels = ShareChannels(self.session, self.own, keys.share_secret, keys.pair_secrets)
         self._opened: tuple[RoutedShares, dict[int, tuple[bytes, bytes]]] | None = None
 
     def sharers(self, routed: RoutedShares) -> tuple[int, ...]:
@@ -147,25 +143,27 @@ class DeviceSession:
         )
 
 
-def require_same_session(state: DeviceState, epoch: DeviceEpoch) -> None:
+def require_same_session(state: DeviceState, keys: OwnKeys) -> None:
     """Check that a stored round is one of this device in the key epoch that is open now.
 
     Raises:
         WireError: E-SNAPSHOT, it is not.
     """
     call, plan = state.call, state.plan
-    use = epoch.use_of(call.key_epoch, call.key_index)
-    is_same = use is not None and use.call_id == call_id_of(epoch.fleet, call)
+    use = None
+    if call.key_epoch == keys.open_epoch.key_epoch:
+        use = keys.use_of(call.key_index)
+    is_same = use is not None and use.call_id == call_id_of(keys.fleet, call)
     if is_same and use is not None and plan is not None:
         is_same = (use.call_id, use.session_id) == (plan.call_id, plan.session_id)
-        is_same = is_same and _fits(plan, state.peers, epoch)
+        is_same = is_same and _fits(plan, state.peers, keys)
     if not is_same:
         raise WireError("E-SNAPSHOT", "a round of this device in its open key epoch", "another one")
 
 
-def _fits(plan: SessionPlan, peers: Mapping[int, PeerKeys], epoch: DeviceEpoch) -> bool:
+def _fits(plan: SessionPlan, peers: Mapping[int, PeerKeys], keys: OwnKeys) -> bool:
     try:
-        session = DeviceSession(plan, peers, epoch)
+        session = DeviceSession(plan, peers, keys)
     except RemoteProtocolError:
         return False
     return set(peers) == {session.own, *session.neighbours}

@@ -5,13 +5,15 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from edgefl._native import Seed
-from edgefl.errors import WireError
+from edgefl.errors import LocalProtocolError, RemoteProtocolError, WireError
 from edgefl.protocol import wire
 from edgefl.protocol.limits import DIGEST_BYTES, KEY_BYTES, MAX_COHORT
+from edgefl.protocol.messages import DeviceMessage
 from edgefl.protocol.plan import SessionPlan
 from edgefl.protocol.reasons import LeaveReason, Phase
 from edgefl.protocol.round_messages import (
     Call,
+    Leave,
     MaskedInput,
     RevealedShares,
     RoutedShares,
@@ -39,10 +41,6 @@ _NEEDED_FIELDS = {
 
 class _Message(Protocol):
     def to_body(self) -> wire.Body: ...
-
-
-class _Reader(Protocol):
-    def from_body(self, body: wire.Body) -> _Message: ...
 
 
 @dataclass(slots=True, kw_only=True, repr=False)
@@ -74,6 +72,45 @@ class DeviceState:
     unmask_request: UnmaskRequest | None = None
     revealed: RevealedShares | None = None
     left: LeaveReason | None = None
+
+    @property
+    def last_message(self) -> DeviceMessage | None:
+        """The newest message that was stored; None where the check-in is the only one."""
+        if self.left is not None:
+            return Leave(reason=self.left)
+        return self.revealed or self.vote or self.masked or self.shared
+
+    def require_plan(self) -> SessionPlan:
+        """Return the plan, of which the machine's phase says that it is there."""
+        return _require(self.plan, "a session plan")
+
+    def require_self_seed(self) -> Seed:
+        """Return the seed of the self mask, of which the phase says that it is there."""
+        return _require(self.self_seed, "a self-mask seed")
+
+    def require_routed(self) -> RoutedShares:
+        """Return the neighbours' ciphertexts, of which the phase says that they are there."""
+        return _require(self.routed, "routed shares")
+
+    def require_masked(self) -> RoutedShares:
+        """Return the neighbours' ciphertexts if the masked input was made.
+
+        Raises:
+            RemoteProtocolError: E-UNMASK-EARLY, it was not.
+        """
+        if self.masked is None:
+            raise RemoteProtocolError(
+                "E-UNMASK-EARLY", "lists of survivors after the masked input", "some before it"
+            )
+        return self.require_routed()
+
+    def contradicts_vote(self, request: UnmaskRequest) -> bool:
+        """Tell whether this device signed other lists than those of a request."""
+        signed = self.proposal
+        return signed is not None and (signed.survivors, signed.dropped) != (
+            request.survivors,
+            request.dropped,
+        )
 
     def to_bytes(self) -> bytes:
         """Return the deterministic CBOR."""
@@ -129,6 +166,7 @@ class DeviceState:
         )
 
 
+_T = TypeVar("_T")
 _Read = TypeVar(
     "_Read",
     SharedKeys,
@@ -139,6 +177,12 @@ _Read = TypeVar(
     UnmaskRequest,
     RevealedShares,
 )
+
+
+def _require(value: _T | None, name: str) -> _T:
+    if value is None:
+        raise LocalProtocolError("E-DEVICE-STATE", name, "none yet")
+    return value
 
 
 def _read(message: type[_Read], value: wire.WireValue) -> _Read | None:
