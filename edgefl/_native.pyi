@@ -24,18 +24,24 @@ __all__ = [
     "SigningKey",
     "add_in_ring",
     "add_skellam_noise",
+    "agreement_public_keys",
     "apply_masks",
     "backends",
     "check_coordinates",
+    "combine_many",
     "combine_shares",
+    "open_many",
     "open_sealed",
     "pack",
     "quantize",
     "reduce_to_ring",
     "seal",
+    "seal_many",
     "split_secret",
+    "split_secrets",
     "unpack",
     "verify",
+    "verify_many",
 ]
 
 SHARE_BYTES: int
@@ -62,6 +68,8 @@ class Seed:
         """Return the secret. Security: the copy cannot be wiped; only for sealing and storage."""
     def derive(self, salt: bytes, info: bytes) -> Seed:
         """Return HKDF-SHA256(this seed, salt, info). Source: RFC 5869."""
+    def derive_many(self, salt: bytes, infos: Sequence[bytes]) -> list[Seed]:
+        """Return what `derive` returns for each info, in one call."""
     def commitment(self, context: bytes) -> bytes:
         """Return SHA-256("edgefl/1 seed commitment", len(context) as u64 LE, context, seed)."""
     def __reduce__(self) -> NoReturn: ...
@@ -84,6 +92,25 @@ class AgreementKey:
         Raises:
             RemoteProtocolError: E-PUBLIC-KEY, not 32 bytes or of small order.
         """
+    def agree_many(
+        self,
+        peer_public_keys: Sequence[bytes],
+        salt: bytes,
+        infos: Sequence[bytes],
+        threads: int = 1,
+    ) -> list[Seed]:
+        """Return what `agree` returns for each peer and its info, in one call.
+
+        Args:
+            peer_public_keys: 32 bytes each.
+            salt: HKDF salt of all.
+            infos: HKDF info of each.
+            threads: 1 to 64; the result does not depend on it.
+
+        Raises:
+            RemoteProtocolError: E-PUBLIC-KEY with the index of the first refused key.
+            EnvironmentProblem: E-THREAD-START, the system starts no thread.
+        """
     def __reduce__(self) -> NoReturn: ...
 
 @final
@@ -105,6 +132,14 @@ class SigningKey:
 def verify(public_key: bytes, message: bytes, signature: bytes) -> bool:
     """Say whether an Ed25519 signature is right, strictly; malformed bytes give False."""
 
+def verify_many(
+    public_keys: Sequence[bytes], messages: Sequence[bytes], signatures: Sequence[bytes]
+) -> list[bool]:
+    """Return what `verify` returns for each; no batch equation, which would be less strict."""
+
+def agreement_public_keys(seeds: Sequence[Seed]) -> list[bytes]:
+    """Return the public key of `AgreementKey.from_seed(seed)` for each seed."""
+
 def seal(
     key: Seed,
     plaintext: bytes,
@@ -124,6 +159,19 @@ def open_sealed(key: Seed, sealed: bytes, associated_data: bytes) -> bytes:
         RemoteProtocolError: E-SEALED, some byte of message, key or associated data is wrong.
     """
 
+def seal_many(
+    keys: Sequence[Seed],
+    plaintexts: Sequence[bytes],
+    associated_data: Sequence[bytes],
+    insecure_nonce_seeds: Sequence[Seed] | None = None,
+) -> list[bytes]:
+    """Return what `seal` returns for each key and message, in one call."""
+
+def open_many(
+    keys: Sequence[Seed], sealed: Sequence[bytes], associated_data: Sequence[bytes]
+) -> list[bytes | None]:
+    """Open many sealed messages; None where one does not open."""
+
 def split_secret(
     secret: Seed, threshold: int, points: Sequence[int], coefficient_seed: Seed
 ) -> list[bytes]:
@@ -139,6 +187,19 @@ def split_secret(
         ShareError: E-SHARE-THRESHOLD, E-SHARE-POINT or E-SHARE-DUPLICATE.
     """
 
+def split_secrets(
+    secrets: Sequence[Seed], threshold: int, points: Sequence[int], coefficient_seed: Seed
+) -> list[list[bytes]]:
+    """Split several secrets at the same points, each by polynomials of its own.
+
+    Returns:
+        One list of shares per secret, in the order of the points; the first secret's are those of
+        `split_secret`.
+
+    Raises:
+        ShareError: As `split_secret`.
+    """
+
 def combine_shares(shares: Sequence[tuple[int, bytes]], threshold: int) -> Seed:
     """Combine (point, share) pairs: check all of them, use the first `threshold`.
 
@@ -147,6 +208,24 @@ def combine_shares(shares: Sequence[tuple[int, bytes]], threshold: int) -> Seed:
     Raises:
         ShareError: E-SHARE-THRESHOLD, E-SHARE-TOO-FEW, E-SHARE-POINT, E-SHARE-DUPLICATE,
             E-SHARE-LENGTH, E-SHARE-RANGE or E-SHARE-SECRET.
+    """
+
+def combine_many(
+    points: Sequence[int], shares: Sequence[Sequence[bytes]], threshold: int
+) -> list[Seed | None]:
+    """Combine many secrets whose shares sit at the same points.
+
+    Args:
+        points: Points of the shares in every list.
+        shares: One list per secret, in the order of the points. All are checked, the first
+            `threshold` are used.
+        threshold: Shares that one secret takes.
+
+    Returns:
+        The secrets; None where shares combine to no 32-byte secret.
+
+    Raises:
+        ShareError: As `combine_shares`, but for E-SHARE-SECRET.
     """
 
 def apply_masks(

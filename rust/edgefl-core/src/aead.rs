@@ -6,7 +6,9 @@
 use chacha20poly1305::aead::{Aead, Payload};
 use chacha20poly1305::{KeyInit, XChaCha20Poly1305};
 use sha2::{Digest, Sha256};
+use zeroize::Zeroizing;
 
+use crate::batch::check_count;
 use crate::error::CoreError;
 use crate::secret::Seed;
 
@@ -61,6 +63,51 @@ pub fn seal_with_nonce(
         .encrypt(nonce.into(), payload)
         .map_err(|_| CoreError::PlaintextLength)?;
     Ok([nonce.as_slice(), &ciphertext].concat())
+}
+
+/// Seals many messages, each with its own key and associated data: as [`seal`] of each.
+///
+/// # Errors
+/// [`CoreError::BatchLength`], [`CoreError::OsRandomness`] or [`CoreError::PlaintextLength`].
+pub fn seal_many(
+    keys: &[&Seed],
+    plaintexts: &[&[u8]],
+    associated_data: &[&[u8]],
+    insecure_nonce_seeds: Option<&[&Seed]>,
+) -> Result<Vec<Vec<u8>>, CoreError> {
+    check_count("plaintext", keys.len(), plaintexts.len())?;
+    check_count("associated data", keys.len(), associated_data.len())?;
+    if let Some(seeds) = insecure_nonce_seeds {
+        check_count("nonce seed", keys.len(), seeds.len())?;
+    }
+    keys.iter()
+        .zip(plaintexts)
+        .zip(associated_data)
+        .enumerate()
+        .map(|(index, ((key, plaintext), data))| {
+            let nonce_seed = insecure_nonce_seeds.map(|seeds| seeds[index]);
+            seal(key, plaintext, data, nonce_seed)
+        })
+        .collect()
+}
+
+/// Opens many sealed messages; what does not open is `None`. The plaintexts are wiped when dropped.
+///
+/// # Errors
+/// [`CoreError::BatchLength`].
+pub fn open_many(
+    keys: &[&Seed],
+    sealed: &[&[u8]],
+    associated_data: &[&[u8]],
+) -> Result<Vec<Option<Zeroizing<Vec<u8>>>>, CoreError> {
+    check_count("sealed message", keys.len(), sealed.len())?;
+    check_count("associated data", keys.len(), associated_data.len())?;
+    Ok(keys
+        .iter()
+        .zip(sealed)
+        .zip(associated_data)
+        .map(|((key, sealed), data)| open_sealed(key, sealed, data).ok().map(Zeroizing::new))
+        .collect())
 }
 
 /// Opens a sealed message.

@@ -6,6 +6,7 @@
 
 use x25519_dalek::{PublicKey, StaticSecret};
 
+use crate::batch::{check_count, in_threads};
 use crate::error::CoreError;
 use crate::secret::{Seed, SECRET_BYTES};
 
@@ -67,4 +68,40 @@ impl AgreementKey {
     ) -> Result<Seed, CoreError> {
         Ok(self.shared_secret(peer_public_key)?.derive(salt, info))
     }
+
+    /// Agrees with many peers, each under its own info: as [`AgreementKey::agree`] with each.
+    ///
+    /// # Errors
+    /// [`CoreError::PeerKey`] for the first refused key of the first run of threads,
+    /// [`CoreError::BatchLength`], [`CoreError::Threads`] or [`CoreError::ThreadStart`].
+    pub fn agree_many(
+        &self,
+        peer_public_keys: &[&[u8]],
+        salt: &[u8],
+        infos: &[&[u8]],
+        threads: usize,
+    ) -> Result<Vec<Seed>, CoreError> {
+        check_count("info", peer_public_keys.len(), infos.len())?;
+        in_threads(peer_public_keys, threads, 1, |first, run| {
+            run.iter()
+                .zip(&infos[first..])
+                .enumerate()
+                .map(|(offset, (peer, info))| {
+                    let shared = self.shared_secret(peer).map_err(|_| CoreError::PeerKey {
+                        index: first + offset,
+                        size_bytes: peer.len(),
+                    })?;
+                    Ok(shared.derive(salt, info))
+                })
+                .collect()
+        })
+    }
+}
+
+/// Returns the public keys of many seeds. Cost: one multiplication of the base point each.
+pub fn agreement_public_keys(seeds: &[&Seed]) -> Vec<[u8; SECRET_BYTES]> {
+    seeds
+        .iter()
+        .map(|seed| AgreementKey::from_seed(seed).public_key())
+        .collect()
 }

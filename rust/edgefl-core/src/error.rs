@@ -56,6 +56,15 @@ pub enum CoreError {
         /// The length that was given.
         found: usize,
     },
+    /// A list has not one entry for each item of a batch.
+    BatchLength {
+        /// What an entry of the list is.
+        what: &'static str,
+        /// How many items there are.
+        expected: usize,
+        /// How many entries were given.
+        found: usize,
+    },
     /// A value is not below 2^`ring_bits`.
     RingValue {
         /// Position of the value.
@@ -157,6 +166,13 @@ pub enum CoreError {
     },
     /// The agreement with a public key gave the all-zero value.
     WeakPublicKey,
+    /// A public key of a batch is refused.
+    PeerKey {
+        /// Position of the key in the batch.
+        index: usize,
+        /// Bytes of the key; 32 means that it is of small order.
+        size_bytes: usize,
+    },
     /// A sealed message does not open under this key and associated data.
     Sealed,
     /// A message is too long to seal.
@@ -205,6 +221,16 @@ impl CoreError {
                 format!("{what} of length {expected}"),
                 format!("length {found}"),
                 "make both buffers of one session's dimension",
+            ),
+            Self::BatchLength {
+                what,
+                expected,
+                found,
+            } => (
+                "E-BATCH-LENGTH",
+                format!("one {what} for each of {expected} items"),
+                found.to_string(),
+                "give lists of one length",
             ),
             Self::RingValue { index, ring_bits } => (
                 "E-RING-VALUE",
@@ -394,6 +420,13 @@ impl CoreError {
                 "E-PUBLIC-KEY",
                 "a public key of large order".to_owned(),
                 "one that makes every agreement zero".to_owned(),
+                "drop this peer",
+            ),
+            Self::PeerKey { index, size_bytes } => (
+                ErrorKind::RemoteProtocol,
+                "E-PUBLIC-KEY",
+                format!("a public key of 32 bytes and large order at index {index}"),
+                format!("one of {size_bytes} bytes that is refused"),
                 "drop this peer",
             ),
             Self::Sealed => (

@@ -27,8 +27,22 @@ pub fn hkdf_sha256(
 }
 
 pub(crate) fn derive_seed(input: &[u8], salt: &[u8], info: &[u8]) -> Seed {
+    expand_seed(&Hkdf::<Sha256>::new(Some(salt), input), info)
+}
+
+/// Derives one seed for each info from one extraction.
+pub(crate) fn derive_seeds(input: &[u8], salt: &[u8], infos: &[&[u8]]) -> Vec<Seed> {
+    let extracted = Hkdf::<Sha256>::new(Some(salt), input);
+    infos
+        .iter()
+        .map(|info| expand_seed(&extracted, info))
+        .collect()
+}
+
+fn expand_seed(extracted: &Hkdf<Sha256>, info: &[u8]) -> Seed {
     let mut seed = Seed::zero();
-    hkdf_sha256(input, salt, info, seed.bytes_mut())
+    extracted
+        .expand(info, seed.bytes_mut())
         .expect("infallible because 32 bytes are below the limit of HKDF");
     seed
 }

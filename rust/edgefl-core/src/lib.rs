@@ -22,6 +22,7 @@
 mod aead;
 mod agreement;
 mod backend;
+mod batch;
 mod check;
 mod error;
 mod field;
@@ -36,8 +37,8 @@ mod secret;
 mod shamir;
 mod signature;
 
-pub use aead::{open_sealed, seal, seal_with_nonce, NONCE_BYTES, TAG_BYTES};
-pub use agreement::AgreementKey;
+pub use aead::{open_many, open_sealed, seal, seal_many, seal_with_nonce, NONCE_BYTES, TAG_BYTES};
+pub use agreement::{agreement_public_keys, AgreementKey};
 pub use backend::chacha20_backend;
 pub use check::{check_coordinates, CHECK_COORDINATES};
 pub use error::{CoreError, ErrorKind, ErrorReport};
@@ -49,5 +50,8 @@ pub use prg::{Keystream, RandomWords};
 pub use quantize::{quantize, QuantizeSettings, MAX_QUANTIZED};
 pub use ring::{add_in_ring, reduce_to_ring, RingBits};
 pub use secret::{Seed, SECRET_BYTES};
-pub use shamir::{combine_shares, split_secret, Share, MAX_POINT, SHARE_BYTES};
-pub use signature::{verify, SigningKey};
+pub use shamir::{
+    combine_many, combine_shares, split_secret, split_secrets, Share, Shares, MAX_POINT,
+    SHARE_BYTES,
+};
+pub use signature::{verify, verify_many, SigningKey};

@@ -65,6 +65,12 @@ impl Seed {
         kdf::derive_seed(self.0.as_slice(), salt, info)
     }
 
+    /// Derives one seed for each info: as [`Seed::derive`], with the extraction done once.
+    #[must_use]
+    pub fn derive_many(&self, salt: &[u8], infos: &[&[u8]]) -> Vec<Self> {
+        kdf::derive_seeds(self.0.as_slice(), salt, infos)
+    }
+
     /// Commits to the seed: SHA-256 of a tag, the context's length (u64 LE), the context, the seed.
     ///
     /// Hiding holds for seeds drawn uniformly, as all of ours are.

@@ -5,6 +5,8 @@
 
 use ed25519_dalek::{Signature, Signer, VerifyingKey};
 
+use crate::batch::check_count;
+use crate::error::CoreError;
 use crate::secret::Seed;
 
 /// An Ed25519 secret key, made from the 32 bytes that RFC 8032 calls the private key.
@@ -48,4 +50,26 @@ pub fn verify(public_key: &[u8], message: &[u8], signature: &[u8]) -> bool {
         key.verify_strict(message, &Signature::from_bytes(signature))
             .is_ok()
     })
+}
+
+/// Verifies many signatures, each by itself and as strictly as [`verify`].
+///
+/// One equation for all would be faster and accept signatures that the strict check refuses
+/// (it must multiply by the cofactor), so that two verifiers could differ.
+///
+/// # Errors
+/// [`CoreError::BatchLength`].
+pub fn verify_many(
+    public_keys: &[&[u8]],
+    messages: &[&[u8]],
+    signatures: &[&[u8]],
+) -> Result<Vec<bool>, CoreError> {
+    check_count("message", public_keys.len(), messages.len())?;
+    check_count("signature", public_keys.len(), signatures.len())?;
+    Ok(public_keys
+        .iter()
+        .zip(messages)
+        .zip(signatures)
+        .map(|((public_key, message), signature)| verify(public_key, message, signature))
+        .collect())
 }

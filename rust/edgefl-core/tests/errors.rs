@@ -1,9 +1,10 @@
 //! Every error has its own words and goes to its own family; and every refusal really happens.
 
 use edgefl_core::{
-    add_in_ring, add_skellam_noise, apply_masks, combine_shares, hkdf_sha256, open_sealed, pack,
-    quantize, reduce_to_ring, split_secret, unpack, AgreementKey, CoreError, ErrorKind, Keystream,
-    PoissonTable, QuantizeSettings, RandomWords, RingBits, Seed, Share,
+    add_in_ring, add_skellam_noise, apply_masks, combine_many, combine_shares, hkdf_sha256,
+    open_many, open_sealed, pack, quantize, reduce_to_ring, seal_many, split_secret, unpack,
+    verify_many, AgreementKey, CoreError, ErrorKind, Keystream, PoissonTable, QuantizeSettings,
+    RandomWords, RingBits, Seed, Share,
 };
 
 fn seed(byte: u8) -> Seed {
@@ -37,6 +38,15 @@ fn every_variant_is_reported_under_its_family_and_code() {
             },
             ErrorKind::Config,
             "E-LENGTH",
+        ),
+        (
+            CoreError::BatchLength {
+                what,
+                expected,
+                found,
+            },
+            ErrorKind::Config,
+            "E-BATCH-LENGTH",
         ),
         (
             CoreError::RingValue {
@@ -134,6 +144,14 @@ fn every_variant_is_reported_under_its_family_and_code() {
         ),
         (
             CoreError::WeakPublicKey,
+            ErrorKind::RemoteProtocol,
+            "E-PUBLIC-KEY",
+        ),
+        (
+            CoreError::PeerKey {
+                index,
+                size_bytes: 31,
+            },
             ErrorKind::RemoteProtocol,
             "E-PUBLIC-KEY",
         ),
@@ -253,6 +271,68 @@ fn peers_bytes_are_refused() {
         let refused = key.agree(&vec![9; found], b"", b"").err();
         assert_eq!(refused, Some(CoreError::PublicKeyLength { found }));
     }
+}
+
+#[test]
+fn a_refused_peer_of_a_batch_is_named() {
+    let key = AgreementKey::from_seed(&seed(1));
+    let good = AgreementKey::from_seed(&seed(2)).public_key();
+    let infos = [b"info".as_slice(); 9];
+    for threads in [1, 3] {
+        for (bad, size_bytes) in [(vec![0; 32], 32), (vec![9; 31], 31), (vec![], 0)] {
+            for index in 0..9 {
+                let mut peers = [good.as_slice(); 9];
+                peers[index] = &bad;
+                peers[8] = &bad;
+                let refused = key.agree_many(&peers, b"", &infos, threads).err();
+                assert_eq!(refused, Some(CoreError::PeerKey { index, size_bytes }));
+            }
+        }
+    }
+    for found in [0, 65] {
+        let refused = key.agree_many(&[&good], b"", &infos[..1], found).err();
+        let found = i64::try_from(found).expect("small");
+        assert_eq!(refused, Some(CoreError::Threads { found }));
+    }
+}
+
+#[test]
+fn lists_of_different_lengths_are_refused() {
+    let (one, bytes) = (seed(1), b"".as_slice());
+    let (keys, two, three) = ([&one, &one], [bytes; 2], [bytes; 3]);
+    let refusal = |what| {
+        Some(CoreError::BatchLength {
+            what,
+            expected: 2,
+            found: 3,
+        })
+    };
+    let key = AgreementKey::from_seed(&one);
+    assert_eq!(key.agree_many(&two, b"", &three, 1).err(), refusal("info"));
+    assert_eq!(
+        seal_many(&keys, &three, &two, None).err(),
+        refusal("plaintext")
+    );
+    assert_eq!(
+        seal_many(&keys, &two, &three, None).err(),
+        refusal("associated data")
+    );
+    assert_eq!(
+        seal_many(&keys, &two, &two, Some(&[&one; 3])).err(),
+        refusal("nonce seed")
+    );
+    assert_eq!(
+        open_many(&keys, &three, &two).err(),
+        refusal("sealed message")
+    );
+    assert_eq!(
+        open_many(&keys, &two, &three).err(),
+        refusal("associated data")
+    );
+    assert_eq!(verify_many(&two, &three, &two).err(), refusal("message"));
+    assert_eq!(verify_many(&two, &two, &three).err(), refusal("signature"));
+    let lists = [vec![[0; 40].as_slice(); 3]];
+    assert_eq!(combine_many(&[1, 2], &lists, 1).err(), refusal("share"));
 }
 
 #[test]

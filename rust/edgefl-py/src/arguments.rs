@@ -1,10 +1,12 @@
 //! Checked arguments: integers of any size, and one-dimensional buffers of a known type.
 
+use edgefl_core::CoreError;
 use pyo3::buffer::{Element, PyBuffer, PyUntypedBuffer};
 use pyo3::exceptions::{PyBufferError, PyOverflowError};
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 
-use crate::errors::buffer_error;
+use crate::errors::{buffer_error, to_python};
 
 #[cfg(target_endian = "little")]
 const FOREIGN_BYTE_ORDER: [char; 2] = ['>', '!'];
@@ -30,6 +32,16 @@ impl<'a, 'py> FromPyObject<'a, 'py> for WideInt {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Reads a number of threads; the core refuses what is out of its range.
+pub(crate) fn threads_of(threads: &WideInt) -> PyResult<usize> {
+    usize::try_from(threads.0).map_err(|_| to_python(CoreError::Threads { found: threads.0 }))
+}
+
+/// Views a list of Python's `bytes`, which stay valid and unchanged without the GIL.
+pub(crate) fn slices(list: &[PyBackedBytes]) -> Vec<&[u8]> {
+    list.iter().map(|bytes| &**bytes).collect()
 }
 
 /// Element types of our buffers, by the name that NumPy users know.

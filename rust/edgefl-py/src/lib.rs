@@ -31,10 +31,16 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<keys::AgreementKey>()?;
     module.add_class::<keys::SigningKey>()?;
     module.add_function(wrap_pyfunction!(keys::verify, module)?)?;
+    module.add_function(wrap_pyfunction!(keys::verify_many, module)?)?;
+    module.add_function(wrap_pyfunction!(keys::agreement_public_keys, module)?)?;
     module.add_function(wrap_pyfunction!(keys::seal, module)?)?;
+    module.add_function(wrap_pyfunction!(keys::seal_many, module)?)?;
     module.add_function(wrap_pyfunction!(keys::open_sealed, module)?)?;
+    module.add_function(wrap_pyfunction!(keys::open_many, module)?)?;
     module.add_function(wrap_pyfunction!(sharing::split_secret, module)?)?;
+    module.add_function(wrap_pyfunction!(sharing::split_secrets, module)?)?;
     module.add_function(wrap_pyfunction!(sharing::combine_shares, module)?)?;
+    module.add_function(wrap_pyfunction!(sharing::combine_many, module)?)?;
     module.add_function(wrap_pyfunction!(vectors::apply_masks, module)?)?;
     module.add_function(wrap_pyfunction!(vectors::quantize, module)?)?;
     module.add_function(wrap_pyfunction!(vectors::add_skellam_noise, module)?)?;

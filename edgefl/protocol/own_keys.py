@@ -1,0 +1,167 @@
+"""A device's own keys of one open key epoch, as a round uses them."""
+
+from collections.abc import Collection
+
+from edgefl._native import AgreementKey, Seed, SigningKey
+from edgefl.errors import LocalProtocolError, RemoteProtocolError
+from edgefl.protocol import wire
+from edgefl.protocol.device_epoch_state import OwnKeyEpoch, PinnedRoster
+from edgefl.protocol.epoch_messages import EpochInvitation
+from edgefl.protocol.key_bundle import KeyBundle, MaskKeyBatch, MaskKeyProof, share_secret_of
+from edgefl.protocol.key_epoch import OpenEpoch, commit_nonce
+from edgefl.protocol.peer_proof import PeerProof
+from edgefl.protocol.roster_epoch import RosterEpoch
+
+
+class OwnKeys:
+    """The keys of one device in one open key epoch.
+
+    A round keeps the object that it checked in with: the next key epoch may open meanwhile.
+
+    Security: it holds the secrets of the key epoch.
+
+    Args:
+        own: An open key epoch of the device.
+
+    Raises:
+        LocalProtocolError: E-EPOCH-NONE, it is not open.
+    """
+
+    def __init__(self, own: OwnKeyEpoch) -> None:
+        """Find the device's place."""
+        if own.open_epoch is None:
+            raise LocalProtocolError("E-EPOCH-NONE", "an open key epoch", "none yet")
+        position = own.open_epoch.epoch_position_of(own.roster.position)
+        if position is None:
+            raise LocalProtocolError("E-EPOCH-SELF", "a key epoch of this device", "another one")
+        self.open_epoch: OpenEpoch = own.open_epoch
+        self.bundle: KeyBundle = own.bundle
+        self.roster_epoch: RosterEpoch = own.roster.header
+        self.roster_position: int = own.roster.position
+        self.epoch_position: int = position
+        self._secret = own.secret
+        self._reserved: Collection[int] = own.uses
+        self._batch: MaskKeyBatch | None = None
+
+    @property
+    def fleet(self) -> str:
+        """The fleet."""
+        return self.open_epoch.record.fleet
+
+    @property
+    def share_secret(self) -> AgreementKey:
+        """The key that opens shares."""
+        return share_secret_of(
+            self._secret,
+            fleet=self.fleet,
+            device=self.bundle.device,
+            key_epoch=self.bundle.key_epoch,
+        )
+
+    def mask_secret(self, index: int) -> AgreementKey:
+        """Return the one-time key at `index`, which must have been reserved.
+
+        Raises:
+            LocalProtocolError: E-KEY-INDEX, it was not.
+        """
+        return self._reserved_batch(index).secret(index)
+
+    def mask_proof(self, index: int) -> MaskKeyProof:
+        """Return the one-time public key at `index` with its path; it must have been reserved.
+
+        Raises:
+            LocalProtocolError: E-KEY-INDEX, it was not.
+        """
+        return self._reserved_batch(index).proof(index)
+
+    def require_peer(self, proof: PeerProof, key_index: int) -> int:
+        """Check a peer's keys, and that nobody else carries this device's own.
+
+        Returns:
+            The peer's epoch position.
+
+        Raises:
+            RemoteProtocolError: E-PEER-SELF, or what `PeerProof.require_sound` raises.
+        """
+        position = proof.require_sound(self.roster_epoch, self.open_epoch, key_index, self.fleet)
+        if proof.roster_position == self.roster_position:
+            is_sound = proof.bundle == self.bundle
+        else:
+            is_sound = (
+                proof.entry.device != self.bundle.device
+                and proof.entry.identity_key != self.bundle.identity_key
+                and proof.bundle.share_key != self.bundle.share_key
+                and proof.bundle.mask_root != self.bundle.mask_root
+            )
+        if not is_sound:
+            raise RemoteProtocolError(
+                "E-PEER-SELF", "this device's own keys at its own position alone", "another use"
+            )
+        return position
+
+    def _reserved_batch(self, index: int) -> MaskKeyBatch:
+        if index not in self._reserved:
+            raise LocalProtocolError("E-KEY-INDEX", "a reserved key index", str(index))
+        if self._batch is None:
+            self._batch = mask_batch_of(self._secret, self.fleet, self.bundle)
+        return self._batch
+
+
+def make_own_keys(
+    secret: Seed,
+    *,
+    device: str,
+    signing_key: SigningKey,
+    fleet: str,
+    prgs: int,
+    invitation: EpochInvitation,
+    roster: PinnedRoster,
+) -> OwnKeyEpoch:
+    """Derive the keys of a new key epoch and sign their bundle.
+
+    Args:
+        secret: Fresh.
+        device: Whose they are.
+        signing_key: Its identity.
+        fleet: The fleet.
+        prgs: Bitmask of the PRGs that the device declares.
+        invitation: Number and terms, already checked.
+        roster: The pinned roster.
+    """
+    number, count = invitation.key_epoch, invitation.mask_key_count
+    share_key = share_secret_of(secret, fleet=fleet, device=device, key_epoch=number).public_key
+    batch = MaskKeyBatch.from_epoch_secret(
+        secret, fleet=fleet, device=device, key_epoch=number, count=count
+    )
+    nonce = nonce_of(secret, fleet, device, number)
+    unsigned = KeyBundle(
+        device=device,
+        identity_key=signing_key.public_key,
+        key_epoch=number,
+        roster_hash=roster.header.hash,
+        share_key=share_key,
+        mask_root=batch.root,
+        mask_key_count=count,
+        prgs=prgs,
+        nonce_commitment=commit_nonce(fleet, number, roster.position, nonce),
+        signature=bytes(64),
+    )
+    bundle = unsigned.signed_by(fleet, signing_key)
+    return OwnKeyEpoch(secret=secret, bundle=bundle, roster=roster)
+
+
+def mask_batch_of(secret: Seed, fleet: str, bundle: KeyBundle) -> MaskKeyBatch:
+    """Derive again the mask keys that a bundle of this device commits to."""
+    return MaskKeyBatch.from_epoch_secret(
+        secret,
+        fleet=fleet,
+        device=bundle.device,
+        key_epoch=bundle.key_epoch,
+        count=bundle.mask_key_count,
+    )
+
+
+def nonce_of(secret: Seed, fleet: str, device: str, key_epoch: int) -> bytes:
+    """Derive a device's part of the beacon. Secret until the record is known."""
+    info = wire.encode([fleet, device, key_epoch])
+    return secret.derive(b"edgefl/1 nonce", info).export_bytes()
