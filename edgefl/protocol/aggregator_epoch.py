@@ -9,7 +9,6 @@ from typing import ClassVar, TypeVar
 
 from edgefl.errors import LocalProtocolError, RemoteProtocolError, WireError
 from edgefl.protocol import wire
-from edgefl.protocol.device import EntropySource
 from edgefl.protocol.epoch_events import (
     AggregatorEpochEffect,
     AggregatorEpochEvent,
@@ -29,6 +28,7 @@ from edgefl.protocol.epoch_events import (
 )
 from edgefl.protocol.epoch_messages import EpochAggregatorMessage, KeyBundleMessage, RosterUpdate
 from edgefl.protocol.epoch_setup import EpochSetup
+from edgefl.protocol.identity import EntropySource
 from edgefl.protocol.key_bundle import DEFAULT_MASK_KEYS, MAX_KEY_EPOCH, MAX_MASK_KEYS, KeyBundle
 from edgefl.protocol.key_epoch import MIN_MEMBERS
 from edgefl.protocol.member_keys import MemberKeys

@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import ClassVar, TypeVar
 
 from edgefl.errors import LocalProtocolError, RemoteProtocolError, WireError
-from edgefl.protocol.device import DeviceIdentity, EntropySource
 from edgefl.protocol.device_epoch_state import (
     MAX_UNOPENED,
     DeviceEpochState,
@@ -37,6 +36,7 @@ from edgefl.protocol.epoch_messages import (
     NonceReveal,
     RosterUpdate,
 )
+from edgefl.protocol.identity import DeviceIdentity, EntropySource
 from edgefl.protocol.key_bundle import DEFAULT_MASK_KEYS
 from edgefl.protocol.key_epoch import EpochRecord, OpenEpoch
 from edgefl.protocol.merkle import is_leaf

@@ -1,11 +1,11 @@
 """A device's own keys of one open key epoch, as a round uses them."""
 
-from collections.abc import Collection
+from collections.abc import Mapping
 
 from edgefl._native import AgreementKey, Seed, SigningKey
 from edgefl.errors import LocalProtocolError, RemoteProtocolError
 from edgefl.protocol import wire
-from edgefl.protocol.device_epoch_state import OwnKeyEpoch, PinnedRoster
+from edgefl.protocol.device_epoch_state import IndexUse, OwnKeyEpoch, PinnedRoster
 from edgefl.protocol.epoch_messages import EpochInvitation
 from edgefl.protocol.key_bundle import KeyBundle, MaskKeyBatch, MaskKeyProof, share_secret_of
 from edgefl.protocol.key_epoch import OpenEpoch, commit_nonce
@@ -40,7 +40,9 @@ class OwnKeys:
         self.roster_position: int = own.roster.position
         self.epoch_position: int = position
         self._secret = own.secret
-        self._reserved: Collection[int] = own.uses
+        self.pair_secrets: dict[bytes, Seed] = {}
+        """What it agreed on with others, once for the key epoch, by the hash of their bundle."""
+        self._uses: Mapping[int, IndexUse] = own.uses
         self._batch: MaskKeyBatch | None = None
 
     @property
@@ -57,6 +59,10 @@ class OwnKeys:
             device=self.bundle.device,
             key_epoch=self.bundle.key_epoch,
         )
+
+    def use_of(self, index: int) -> IndexUse | None:
+        """Return what a key index serves; None for one that was never reserved."""
+        return self._uses.get(index)
 
     def mask_secret(self, index: int) -> AgreementKey:
         """Return the one-time key at `index`, which must have been reserved.
@@ -100,7 +106,7 @@ class OwnKeys:
         return position
 
     def _reserved_batch(self, index: int) -> MaskKeyBatch:
-        if index not in self._reserved:
+        if index not in self._uses:
             raise LocalProtocolError("E-KEY-INDEX", "a reserved key index", str(index))
         if self._batch is None:
             self._batch = mask_batch_of(self._secret, self.fleet, self.bundle)

@@ -3,102 +3,126 @@
 Source: Bonawitz et al. 2017, figure 4, round 1.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 
 from edgefl._native import (
     SHARE_BYTES,
     AgreementKey,
     Seed,
     combine_shares,
-    open_sealed,
-    seal,
-    split_secret,
+    open_many,
+    seal_many,
+    split_secrets,
 )
-from edgefl.errors import RemoteProtocolError, ShareError
+from edgefl.errors import ShareError
 from edgefl.secagg.session import Session
 
 
 class ShareChannels:
     """The sealed channels between one device and its neighbours in one session.
 
-    One key agreement serves both directions of a pair; the results are kept while the object lives.
-
     Args:
-        session: The session.
+        session: The session; its peers hold the device itself and its neighbours.
         own: Own position.
-        share_secret: Own key that the channels are agreed with.
+        share_secret: Own key of the key epoch that the channels are agreed with.
+        pair_secrets: What pairs agreed on before in this key epoch, by the hash of the peer's
+            bundle; filled here, so that a pair agrees once for a key epoch.
     """
 
-    def __init__(self, session: Session, own: int, share_secret: AgreementKey) -> None:
+    def __init__(
+        self,
+        session: Session,
+        own: int,
+        share_secret: AgreementKey,
+        pair_secrets: MutableMapping[bytes, Seed],
+    ) -> None:
         """Agree on nothing yet."""
         self._session = session
         self._own = own
         self._share_secret = share_secret
-        self._pair_keys: dict[int, Seed] = {}
+        self._pair_secrets = pair_secrets
 
     def share_secrets(
-        self, mask_secret: AgreementKey, self_seed: Seed, threshold: int, sharing_seed: Seed
-    ) -> list[bytes]:
+        self,
+        mask_secret: AgreementKey,
+        self_seed: Seed,
+        *,
+        threshold: int,
+        neighbours: Sequence[int],
+        sharing_seed: Seed,
+    ) -> dict[int, bytes]:
         """Split both secrets, and seal a pair of shares for each neighbour.
 
         Args:
             mask_secret: One-time mask key; its seed is shared.
             self_seed: Seed of the self mask.
             threshold: Shares needed to reconstruct.
-            sharing_seed: Fresh randomness for the two polynomials and the nonces.
+            neighbours: Positions of the holders; a share's point is 1 + position.
+            sharing_seed: Fresh randomness for the polynomials and the nonces.
 
         Returns:
-            One ciphertext per position; empty at the own one.
+            One ciphertext by the holder's position.
         """
         session_id = self._session.session_id
-        positions = range(len(self._session.peers))
-        points = [1 + position for position in positions]
-        mask_shares = split_secret(
-            mask_secret.export_seed(),
+        mask_shares, seed_shares = split_secrets(
+            [mask_secret.export_seed(), self_seed],
             threshold,
-            points,
-            sharing_seed.derive(session_id, b"mask key"),
+            [1 + position for position in neighbours],
+            sharing_seed.derive(session_id, b"polynomials"),
         )
-        seed_shares = split_secret(
-            self_seed, threshold, points, sharing_seed.derive(session_id, b"self seed")
+        contexts = [self._session.seal_context(self._own, holder) for holder in neighbours]
+        sealed = seal_many(
+            self._seal_keys(neighbours, contexts),
+            [mask + seed for mask, seed in zip(mask_shares, seed_shares, strict=True)],
+            contexts,
+            # Each key seals one message, so any nonce is safe; derived ones make a seeded run
+            # repeatable.
+            sharing_seed.derive_many(session_id, contexts),
         )
-        return [
-            b""
-            if position == self._own
-            else self._seal(position, mask_shares[position] + seed_shares[position], sharing_seed)
-            for position in positions
-        ]
+        return dict(zip(neighbours, sealed, strict=True))
 
-    def open_shares(self, owner: int, sealed: bytes) -> tuple[bytes, bytes]:
-        """Open what `owner` shared with this device.
+    def open_all(self, sealed: Mapping[int, bytes]) -> dict[int, tuple[bytes, bytes]]:
+        """Open what neighbours shared with this device.
+
+        Args:
+            sealed: One ciphertext by its owner's position.
 
         Returns:
-            (share of the owner's mask key, share of its self-mask seed), 40 bytes each.
-
-        Raises:
-            RemoteProtocolError: It was not made by the owner for this device and session.
+            (share of the owner's mask key, share of its self-mask seed), 40 bytes each, by the
+            owner's position. What its owner did not make for this device and session is left out.
         """
-        key = self._session.share_seal_key(self._pair_key(owner), owner, self._own)
-        plain = open_sealed(key, sealed, self._session.seal_context(owner, self._own))
-        if len(plain) != 2 * SHARE_BYTES:
-            raise RemoteProtocolError(
-                "E-SHARE-SIZE", f"{2 * SHARE_BYTES} bytes of shares", f"{len(plain)} bytes"
-            )
-        return plain[:SHARE_BYTES], plain[SHARE_BYTES:]
+        owners = list(sealed)
+        contexts = [self._session.seal_context(owner, self._own) for owner in owners]
+        plain = open_many(self._seal_keys(owners, contexts), list(sealed.values()), contexts)
+        return {
+            owner: (shares[:SHARE_BYTES], shares[SHARE_BYTES:])
+            for owner, shares in zip(owners, plain, strict=True)
+            if shares is not None and len(shares) == 2 * SHARE_BYTES
+        }
 
-    def _seal(self, holder: int, plain: bytes, sharing_seed: Seed) -> bytes:
-        context = self._session.seal_context(self._own, holder)
-        key = self._session.share_seal_key(self._pair_key(holder), self._own, holder)
-        # The key is used once, so any nonce is safe; derived, it makes a seeded run repeatable.
-        nonce_seed = sharing_seed.derive(self._session.session_id, context)
-        return seal(key, plain, context, nonce_seed)
-
-    def _pair_key(self, other: int) -> Seed:
-        if other not in self._pair_keys:
-            self._pair_keys[other] = self._session.share_pair_key(
-                self._share_secret, self._own, other
+    def _seal_keys(self, others: Sequence[int], contexts: Sequence[bytes]) -> list[Seed]:
+        self._agree_with(others)
+        session = self._session
+        return [
+            self._pair_secrets[session.peers[other].bundle_sha256].derive(
+                session.session_id, context
             )
-        return self._pair_keys[other]
+            for other, context in zip(others, contexts, strict=True)
+        ]
+
+    def _agree_with(self, others: Sequence[int]) -> None:
+        """Agree with those that this device has not met in the key epoch."""
+        peers = self._session.peers
+        strangers = [
+            other for other in others if peers[other].bundle_sha256 not in self._pair_secrets
+        ]
+        agreed = self._share_secret.agree_many(
+            [peers[other].share_key for other in strangers],
+            b"",
+            [self._session.share_pair_info(self._own, other) for other in strangers],
+        )
+        for other, secret in zip(strangers, agreed, strict=True):
+            self._pair_secrets[peers[other].bundle_sha256] = secret
 
 
 def reconstruct_mask_key(
