@@ -7,15 +7,12 @@ least `survivor_floor` survivors, and only after the privacy ledger says that th
 from collections.abc import Callable
 from typing import ClassVar
 
-from edgefl.errors import ConfigError, LocalProtocolError
-from edgefl.protocol.check_ins import CheckIns
-from edgefl.protocol.collection import SessionCollection
+from edgefl.errors import LocalProtocolError
 from edgefl.protocol.envelope import NO_SESSION
 from edgefl.protocol.events import (
     AggregatorEffect,
     AggregatorEvent,
     Cancelled,
-    Charge,
     Charged,
     DeviceOffline,
     DeviceOnline,
@@ -27,22 +24,14 @@ from edgefl.protocol.events import (
     TimerFired,
     Unmasked,
 )
-from edgefl.protocol.messages import (
-    AggregatorMessage,
-    Call,
-    CheckIn,
-    Leave,
-    MaskedInput,
-    PlanAnnouncement,
-    RevealedShares,
-    RoundClosed,
-    SharedKeys,
-)
+from edgefl.protocol.messages import AggregatorMessage
 from edgefl.protocol.plan import SessionPlan
 from edgefl.protocol.reasons import AbortReason, DropReason, Phase
-from edgefl.protocol.report import Dropout, PhaseCount, RoundReport
-from edgefl.protocol.round_setup import RoundSetup, threshold_for
-from edgefl.types import RingVector
+from edgefl.protocol.report import PhaseCount
+from edgefl.protocol.round_log import RoundLog
+from edgefl.protocol.round_messages import Call, Leave, RoundClosed
+from edgefl.protocol.round_phases import CheckInPhase, RoundPhase, UnmaskingPhase
+from edgefl.protocol.round_setup import RoundSetup
 
 
 class AggregatorRound:
@@ -55,40 +44,15 @@ class AggregatorRound:
     """
 
     def __init__(self, *, setup: RoundSetup, offline: frozenset[str], now_s: float) -> None:
-        """Prepare the round. Nothing is sent before `begin`.
-
-        Raises:
-            LocalProtocolError: The population is larger than the cohort that the ring was sized
-                for.
-            ConfigError: The survivor floor is too low for the population to be unmasked at it.
-        """
-        if len(setup.population) > setup.privacy.n_cohort:
-            raise LocalProtocolError(
-                "E-COHORT-SIZE",
-                f"at most {setup.privacy.n_cohort} devices",
-                str(len(setup.population)),
-            )
-        least_floor = threshold_for(len(setup.population)) + 1
-        if setup.privacy.survivor_floor < least_floor:
-            # Survivors at the floor could not be unmasked: nobody holds a share of its own secret.
-            raise ConfigError(
-                "E-FLOOR-THRESHOLD",
-                f"a survivor floor of at least {least_floor} for {len(setup.population)} devices",
-                str(setup.privacy.survivor_floor),
-                "raise the survivor floor or call fewer devices",
-            )
+        """Prepare the round. Nothing is sent before `begin`."""
         self._setup = setup
         self._offline = set(offline)
         self._left: dict[str, DropReason] = {}
         self._phase_started_s = now_s
-        self.phase = Phase.CHECK_IN
-        self._check_ins = CheckIns(setup)
-        self._session: SessionCollection | None = None
-        self._is_charged = False
+        self._open: RoundPhase = CheckInPhase(setup)
+        self._outcome: Phase | None = None
         self._is_unmasking = False
-        self._sum_check_held: bool | None = None
-        self._counts: list[PhaseCount] = []
-        self._dropouts: dict[str, Dropout] = {}
+        self._log = RoundLog(setup.call)
         self._closing: dict[str, RoundClosed] = {}
 
     # ------------------------------------------------------------ public
@@ -97,15 +61,20 @@ class AggregatorRound:
         """Open the check-in. The driver publishes `call`."""
         self._phase_started_s = now_s
         return (
-            PhaseChanged(phase=Phase.CHECK_IN, needed=self._needed()),
+            PhaseChanged(phase=Phase.CHECK_IN, needed=self._open.needed),
             SetTimer(at_s=now_s + self._setup.limits.check_in_s),
             *self._advance_if_complete(now_s),
         )
 
     @property
+    def phase(self) -> Phase:
+        """The open phase, or how the round ended."""
+        return self._open.phase if self._outcome is None else self._outcome
+
+    @property
     def plan(self) -> SessionPlan | None:
         """The session plan, once the cohort is fixed."""
-        return None if self._session is None else self._session.plan
+        return None if self._open.session is None else self._open.session.plan
 
     @property
     def call(self) -> Call:
@@ -115,46 +84,38 @@ class AggregatorRound:
     @property
     def population(self) -> frozenset[str]:
         """Devices that may take part."""
-        return frozenset(self._setup.population)
+        return self._setup.population
 
     @property
     def arrived(self) -> int:
         """Devices that completed the current phase."""
-        return 0 if self.phase.is_final else len(self._done())
+        return 0 if self.phase.is_final else len(self._open.done)
 
     @property
     def needed(self) -> int:
-        """Devices that the current phase needs."""
-        return 0 if self.phase.is_final else self._needed()
+        """Least number of devices that the current phase can go on with."""
+        return 0 if self.phase.is_final else self._open.needed
 
     @property
     def expected(self) -> int:
         """Devices that the current phase was opened for."""
-        return 0 if self.phase.is_final else len(self._expected())
+        return 0 if self.phase.is_final else len(self._open.expected)
 
     def waiting_for(self) -> list[str]:
         """Return the devices that the current phase still waits for."""
         if self.phase.is_final:
             return []
-        return sorted(self._expected() - self._done() - self._offline - self._left.keys())
+        return sorted(self._open.expected - self._open.done - self._silent())
 
     def message_for(self, device: str) -> AggregatorMessage | None:
         """Return what `device` should have received by now, for sending it again."""
         if self.phase.is_final:
             return self._closing.get(device)
-        if self.phase is Phase.CHECK_IN:
-            return self._setup.call if device in self._setup.population else None
-        session = self._session
-        position = None if session is None else session.plan.position_of(device)
-        if session is None or position is None or device in self._left:
+        if device not in self._open.expected:
             return None
-        if self.phase is Phase.SHARE_KEYS:
-            return PlanAnnouncement(plan=session.plan.to_bytes())
-        if self.phase is Phase.MASKED_INPUT and device in session.sharers:
-            return session.routed_to(position)
-        if self.phase is Phase.UNMASKING and device in session.survivors and self._is_charged:
-            return session.unmask_request()
-        return None
+        if device in self._left and self.phase is not Phase.CHECK_IN:
+            return None
+        return self._open.message_for(device)
 
     def handle(self, event: AggregatorEvent, now_s: float) -> tuple[AggregatorEffect, ...]:
         """Take one event and return what to do, in order.
@@ -169,55 +130,35 @@ class AggregatorRound:
             return self._on_message(event, now_s)
         return self._EVENTS[type(event)](self, event, now_s)
 
+    def remove(self, device: str, reason: DropReason, now_s: float) -> tuple[AggregatorEffect, ...]:
+        """Stop waiting for a device that left or broke the protocol. What it already gave stays."""
+        if self.phase.is_final or device in self._left or device not in self._open.present:
+            return ()
+        self._left[device] = reason
+        if device in self._open.expected - self._open.done:
+            self._log.note_dropout(device, self.phase, reason)
+        return self._advance_if_complete(now_s)
+
     # ------------------------------------------------------------ events
 
     def _on_message(self, event: DeviceSaid, now_s: float) -> tuple[AggregatorEffect, ...]:
         if isinstance(event.message, Leave):
             return self._on_leave(event, now_s)
-        transition = self._MESSAGES.get((self.phase, type(event.message)))
-        if transition is None or event.device in self._left:
+        if not isinstance(event.message, self._open.takes) or event.device in self._left:
             return ()
-        transition(self, event)
+        self._open.take(event)
         return self._advance_if_complete(now_s)
-
-    def _on_check_in(self, event: DeviceSaid) -> None:
-        if isinstance(event.message, CheckIn):
-            self._check_ins.take(event.device, event.message)
-
-    def _on_contribution(self, event: DeviceSaid) -> None:
-        session, message = self._session, event.message
-        if session is None or event.session_id != session.plan.session_id:
-            return
-        position = session.plan.position_of(event.device)
-        if position is None:
-            return
-        if isinstance(message, SharedKeys):
-            session.take_shared_keys(position, message)
-        elif isinstance(message, MaskedInput):
-            session.take_masked_input(position, message)
-        elif isinstance(message, RevealedShares):
-            session.take_revealed(position, message)
 
     def _on_leave(self, event: DeviceSaid, now_s: float) -> tuple[AggregatorEffect, ...]:
         # A leave from an earlier session says nothing about this one.
-        session = self._session
+        session = self._open.session
         session_ids: set[bytes] = set() if session is None else {session.plan.session_id}
-        if session is None or event.device not in session.sharers:
+        if session is None or event.device not in session.shared:
             # A device that refuses the plan belongs to no session yet.
             session_ids.add(NO_SESSION)
         if event.session_id not in session_ids:
             return ()
         return self.remove(event.device, DropReason.LEFT, now_s)
-
-    def remove(self, device: str, reason: DropReason, now_s: float) -> tuple[AggregatorEffect, ...]:
-        """Stop waiting for a device that left or broke the protocol. What it already gave stays."""
-        if self.phase.is_final or device in self._left or device not in self._expected():
-            return ()
-        self._left[device] = reason
-        if device in self._done():
-            return ()  # Later phases will not wait for it.
-        self._note_dropout(device, reason)
-        return self._advance_if_complete(now_s)
 
     def _on_offline(self, event: AggregatorEvent, now_s: float) -> tuple[AggregatorEffect, ...]:
         if isinstance(event, DeviceOffline):
@@ -229,30 +170,24 @@ class AggregatorRound:
         if isinstance(event, DeviceOnline):
             self._offline.discard(event.device)
             message = self.message_for(event.device)
-            if message is not None and event.device not in self._done():
+            if message is not None and event.device not in self._open.done:
                 return (SendDown(device=event.device, message=message),)
         return ()
 
     def _on_timer(self, event: AggregatorEvent, now_s: float) -> tuple[AggregatorEffect, ...]:
         del event
-        if self._is_unmasking or (self.phase is Phase.UNMASKING and not self._is_charged):
+        if not self._waits_for_devices:
             return ()
         due_s = self._phase_started_s + self._setup.limits.of(self.phase)
         return self._close_phase(now_s) if now_s >= due_s else (SetTimer(at_s=due_s),)
 
     def _on_charged(self, event: AggregatorEvent, now_s: float) -> tuple[AggregatorEffect, ...]:
         del event
-        if self.phase is not Phase.UNMASKING or self._is_charged:
+        if not isinstance(self._open, UnmaskingPhase) or self._open.is_charged:
             return ()
-        self._is_charged = True
+        self._open.is_charged = True
         self._phase_started_s = now_s
-        session = self._require_session()
-        request = session.unmask_request()
-        return (
-            *(SendDown(device=device, message=request) for device in sorted(session.survivors)),
-            SetTimer(at_s=now_s + self._setup.limits.unmasking_s),
-            *self._advance_if_complete(now_s),
-        )
+        return self._ask_devices(now_s)
 
     def _on_cancelled(self, event: AggregatorEvent, now_s: float) -> tuple[AggregatorEffect, ...]:
         if not isinstance(event, Cancelled):
@@ -260,158 +195,135 @@ class AggregatorRound:
         return self._abort(event.reason, now_s)
 
     def _on_unmasked(self, event: AggregatorEvent, now_s: float) -> tuple[AggregatorEffect, ...]:
-        if not isinstance(event, Unmasked) or not self._is_unmasking:
+        session = self._open.session
+        if not isinstance(event, Unmasked) or not self._is_unmasking or session is None:
             return ()
+        for device in session.names(event.liars):
+            self._log.note_liar(device)
         if event.total is None:
-            self._sum_check_held = False if event.failure is AbortReason.SUM_CHECK_FAILED else None
+            if event.failure is AbortReason.SUM_CHECK_FAILED:
+                self._log.sum_check_held = False
             return self._abort(event.failure, now_s)
-        self._sum_check_held = True
+        self._log.sum_check_held = True
         self._count_phase(now_s)
-        return self._finish(Phase.COMMITTED, AbortReason.NONE, event.total)
+        return self._finish(Phase.COMMITTED, AbortReason.NONE, event)
 
     # ------------------------------------------------------------ phases
 
+    @property
+    def _waits_for_devices(self) -> bool:
+        """Whether devices are waited for, and not the ledger or the unmasking job."""
+        is_uncharged = isinstance(self._open, UnmaskingPhase) and not self._open.is_charged
+        return not (is_uncharged or self._is_unmasking)
+
     def _advance_if_complete(self, now_s: float) -> tuple[AggregatorEffect, ...]:
-        if self._is_unmasking or (self.phase is Phase.UNMASKING and not self._is_charged):
+        if not self._waits_for_devices:
             return ()
+        if self._open.is_ample(self._silent()):
+            return self._close_phase(now_s, is_early=True)
         return () if self.waiting_for() else self._close_phase(now_s)
 
-    def _close_phase(self, now_s: float) -> tuple[AggregatorEffect, ...]:
-        for device in sorted(self._expected() - self._done()):
-            silence = DropReason.OFFLINE if device in self._offline else DropReason.TIMED_OUT
-            self._note_dropout(device, self._left.get(device, silence))
-        if len(self._done()) < self._needed():
-            return self._abort(_SHORTFALL[self.phase], now_s)
-        if self.phase is Phase.UNMASKING:
-            return self._start_unmasking()
+    def _close_phase(self, now_s: float, *, is_early: bool = False) -> tuple[AggregatorEffect, ...]:
+        missing = self._open.expected - self._open.done
+        # After an early end the others may still answer; nobody needs them to.
+        self._note_dropouts(missing & self._silent() if is_early else missing)
+        failure = self._open.close()
+        self._leave_out_cut_off()
+        if failure is not None:
+            return self._abort(failure, now_s)
+        if isinstance(self._open, UnmaskingPhase):
+            self._is_unmasking = True
+            return (self._open.session.unmask_job(),)
         self._count_phase(now_s)
-        closing = self.phase
-        self.phase = Phase(closing + 1)
+        self._open = self._open.next()
         self._phase_started_s = now_s
-        opened = self._OPENERS[closing](self)
+        changed = PhaseChanged(phase=self.phase, needed=self._open.needed)
+        if isinstance(self._open, UnmaskingPhase):
+            return (changed, self._open.charge())
+        return (changed, *self._ask_devices(now_s))
+
+    def _ask_devices(self, now_s: float) -> tuple[AggregatorEffect, ...]:
+        """Ask for the phase's message, and wait for it as long as the phase may last."""
+        asked = (
+            (device, self._open.message_for(device))
+            for device in sorted(self._open.expected - self._left.keys())
+        )
         return (
-            PhaseChanged(phase=self.phase, needed=self._needed()),
-            *opened,
-            *(
-                (SetTimer(at_s=now_s + self._setup.limits.of(self.phase)),)
-                if self.phase is not Phase.UNMASKING
-                else ()
-            ),
+            *(SendDown(device=device, message=message) for device, message in asked if message),
+            SetTimer(at_s=now_s + self._setup.limits.of(self.phase)),
             *self._advance_if_complete(now_s),
         )
-
-    def _open_share_keys(self) -> tuple[AggregatorEffect, ...]:
-        self._session = SessionCollection(self._check_ins.make_plan())
-        announcement = PlanAnnouncement(plan=self._session.plan.to_bytes())
-        members = self._session.plan.members
-        return tuple(SendDown(device=member.device, message=announcement) for member in members)
-
-    def _open_masked_input(self) -> tuple[AggregatorEffect, ...]:
-        session = self._require_session()
-        return tuple(
-            SendDown(device=member.device, message=session.routed_to(position))
-            for position, member in enumerate(session.plan.members)
-            if member.device in session.sharers
-        )
-
-    def _open_unmasking(self) -> tuple[AggregatorEffect, ...]:
-        session = self._require_session()
-        return (Charge(plan=session.plan, n_survivors=len(session.survivors)),)
-
-    def _start_unmasking(self) -> tuple[AggregatorEffect, ...]:
-        self._is_unmasking = True
-        return (self._require_session().unmask_job(),)
 
     def _abort(self, reason: AbortReason, now_s: float) -> tuple[AggregatorEffect, ...]:
         self._count_phase(now_s)
         return self._finish(Phase.ABORTED, reason, None)
 
     def _finish(
-        self, outcome: Phase, reason: AbortReason, total: RingVector | None
+        self, outcome: Phase, reason: AbortReason, result: Unmasked | None
     ) -> tuple[AggregatorEffect, ...]:
-        survivors = set() if self._session is None else self._session.survivors
-        revealers = set() if self._session is None else self._session.revealers
-        committed = outcome is Phase.COMMITTED
-        self.phase = outcome
-        report = RoundReport(
-            task=self._setup.call.task,
-            round_number=self._setup.call.round_number,
-            attempt=self._setup.call.attempt,
-            outcome=outcome,
-            abort_reason=reason,
-            phases=tuple(self._counts),
-            dropouts=tuple(self._dropouts[device] for device in sorted(self._dropouts)),
-            survivors=tuple(sorted(survivors)) if committed else (),
-            unmasked=len(revealers),
-            sum_check_held=self._sum_check_held,
-            charged=self._is_charged,
+        last, session = self._open, self._open.session
+        members = last.done if session is None else set(session.devices)
+        survivors = set() if session is None else session.survivors
+        self._outcome = outcome
+        report = self._log.report(
+            outcome,
+            reason,
+            members=members,
+            survivors=survivors,
+            unmasked=0 if session is None else len(session.revealers),
+            skipped_edges=0 if session is None else session.skipped_edges,
+            charged=isinstance(last, UnmaskingPhase) and last.is_charged,
         )
         self._closing = {
             device: RoundClosed(
-                phase=outcome, reason=reason, counted=committed and device in survivors
+                phase=outcome, reason=reason, counted=result is not None and device in survivors
             )
-            for device in sorted(self._check_ins.devices)
+            for device in sorted(members)
         }
-        closing = (
-            SendDown(device=device, message=message) for device, message in self._closing.items()
+        finished = RoundFinished(
+            report=report,
+            plan=self.plan,
+            total=None if result is None else result.total,
+            total_weight=0 if result is None else result.total_weight,
         )
         # The model and the report come first: a device that hears "counted" must be able
         # to rely on it.
-        return (RoundFinished(report=report, plan=self.plan, total=total), *closing)
+        return (
+            finished,
+            *(SendDown(device=device, message=closed) for device, closed in self._closing.items()),
+        )
 
     # ------------------------------------------------------------ bookkeeping
 
-    def _expected(self) -> set[str]:
-        if self.phase is Phase.CHECK_IN:
-            return set(self._setup.population)
-        if self.phase is Phase.SHARE_KEYS:
-            return self._check_ins.devices
-        session = self._require_session()
-        return session.sharers if self.phase is Phase.MASKED_INPUT else session.survivors
+    def _silent(self) -> set[str]:
+        """Return the devices that no phase waits for."""
+        return self._offline | self._left.keys()
 
-    def _done(self) -> set[str]:
-        if self.phase is Phase.CHECK_IN:
-            return self._check_ins.devices
-        session = self._require_session()
-        if self.phase is Phase.SHARE_KEYS:
-            return session.sharers
-        return session.survivors if self.phase is Phase.MASKED_INPUT else session.revealers
+    def _note_dropouts(self, devices: set[str]) -> None:
+        for device in devices:
+            silence = DropReason.OFFLINE if device in self._offline else DropReason.TIMED_OUT
+            self._log.note_dropout(device, self.phase, self._left.get(device, silence))
 
-    def _needed(self) -> int:
-        floor = self._setup.privacy.survivor_floor
-        if self.phase is Phase.UNMASKING:
-            # No device holds a share of its own secret, so one answer more than the
-            # threshold is needed.
-            return self._require_session().plan.threshold + 1
-        return floor
-
-    def _require_session(self) -> SessionCollection:
-        if self._session is None:
-            raise LocalProtocolError("E-AGGREGATOR-STATE", "a session", "none")
-        return self._session
+    def _leave_out_cut_off(self) -> None:
+        """Tell devices nothing more whose neighbourhood was lost when SHARE_KEYS closed."""
+        session = self._open.session
+        if session is None or self.phase is not Phase.SHARE_KEYS:
+            return
+        for device in session.cut_off:
+            self._left.setdefault(device, DropReason.CUT_OFF)
+            self._log.note_dropout(device, self.phase, DropReason.CUT_OFF)
 
     def _count_phase(self, now_s: float) -> None:
-        self._counts.append(
+        self._log.note_phase(
             PhaseCount(
                 phase=self.phase,
-                expected=len(self._expected()),
-                needed=self._needed(),
-                arrived=len(self._done()),
+                expected=len(self._open.expected),
+                needed=self._open.needed,
+                arrived=len(self._open.done),
                 duration_s=now_s - self._phase_started_s,
             )
         )
 
-    def _note_dropout(self, device: str, reason: DropReason) -> None:
-        self._dropouts.setdefault(device, Dropout(device=device, phase=self.phase, reason=reason))
-
-    _MESSAGES: ClassVar[
-        dict[tuple[Phase, type], Callable[["AggregatorRound", DeviceSaid], None]]
-    ] = {
-        (Phase.CHECK_IN, CheckIn): _on_check_in,
-        (Phase.SHARE_KEYS, SharedKeys): _on_contribution,
-        (Phase.MASKED_INPUT, MaskedInput): _on_contribution,
-        (Phase.UNMASKING, RevealedShares): _on_contribution,
-    }
     _EVENTS: ClassVar[
         dict[
             type,
@@ -425,16 +337,3 @@ class AggregatorRound:
         Cancelled: _on_cancelled,
         Unmasked: _on_unmasked,
     }
-    _OPENERS: ClassVar[dict[Phase, Callable[["AggregatorRound"], tuple[AggregatorEffect, ...]]]] = {
-        Phase.CHECK_IN: _open_share_keys,
-        Phase.SHARE_KEYS: _open_masked_input,
-        Phase.MASKED_INPUT: _open_unmasking,
-    }
-
-
-_SHORTFALL = {
-    Phase.CHECK_IN: AbortReason.TOO_FEW_CHECKED_IN,
-    Phase.SHARE_KEYS: AbortReason.TOO_FEW_SHARED_KEYS,
-    Phase.MASKED_INPUT: AbortReason.BELOW_SURVIVOR_FLOOR,
-    Phase.UNMASKING: AbortReason.TOO_FEW_UNMASKED,
-}

@@ -1,15 +1,20 @@
-"""Who checked in to a call, and the session plan made of it."""
+"""Who checked in to a call, and the session made of it: plan, graph, keys and announcements."""
+
+from collections.abc import Mapping
 
 from edgefl.errors import RemoteProtocolError
-from edgefl.protocol.device import call_id_of
-from edgefl.protocol.messages import CheckIn, KeyAdvert
-from edgefl.protocol.plan import SessionPlan, require_sound_advert
-from edgefl.protocol.reasons import AdversaryClass, Suite
-from edgefl.protocol.round_setup import RoundSetup, threshold_for
+from edgefl.protocol import wire
+from edgefl.protocol.peer_proof import PeerProof
+from edgefl.protocol.plan import SessionPlan
+from edgefl.protocol.round_messages import CheckIn, PlanAnnouncement
+from edgefl.protocol.round_setup import RoundSetup
+from edgefl.protocol.session_graph import SessionGraph
+from edgefl.protocol.session_keys import call_id_of, peer_keys, session_of
+from edgefl.secagg.session import Session
 
 
 class CheckIns:
-    """Adverts of one call, as they arrive.
+    """Mask keys for one call, as they arrive.
 
     Args:
         setup: The gateway's decisions.
@@ -19,61 +24,102 @@ class CheckIns:
         """Start with nobody."""
         self._setup = setup
         self._call_id = call_id_of(setup.fleet, setup.call)
-        self._adverts: dict[str, KeyAdvert] = {}
+        self._proofs: dict[str, PeerProof] = {}
+        self._owners: dict[bytes, str] = {}
 
     @property
     def devices(self) -> set[str]:
         """Devices that checked in."""
-        return set(self._adverts)
+        return set(self._proofs)
 
     def take(self, device: str, message: CheckIn) -> None:
-        """Take a device's advert; the same one again is fine, one for another call is ignored.
+        """Take a device's mask key; the same one again is fine, one for another call is ignored.
 
         Raises:
-            RemoteProtocolError: The advert is not the sender's, not signed, not sound, a second
-                one, or holds keys that another device uses.
+            RemoteProtocolError: The device was not called, the key is not the called one of its
+                bundle, a second one, or one that another device uses.
         """
         if message.call_id != self._call_id:
             return
-        advert = message.advert
-        known = self._setup.population.get(device)
-        if known is None or advert.device != device or advert.identity_key != known:
-            raise RemoteProtocolError(
-                "E-CHECK-IN-IDENTITY", "an advert of the sender", "another device's"
-            )
-        require_sound_advert(advert, self._call_id)
-        if self._adverts.get(device, advert) != advert:
-            raise RemoteProtocolError("E-CHECK-IN-TWICE", "one advert per call", "a second one")
-        own = {advert.share_key, advert.mask_key}
-        taken = {
-            key
-            for other in self._adverts.values()
-            if other.device != device
-            for key in (other.share_key, other.mask_key)
-        }
-        if len(own) != 2 or taken & own:
-            raise RemoteProtocolError("E-CHECK-IN-KEYS", "fresh keys", "keys that are in use")
-        self._adverts[device] = advert
+        if device not in self._setup.population:
+            raise RemoteProtocolError("E-CHECK-IN-IDENTITY", "a device that was called", "another")
+        known = self._proofs.get(device)
+        if known is not None:
+            if known.mask_key != message.mask_key:
+                raise RemoteProtocolError("E-CHECK-IN-TWICE", "one key per call", "a second one")
+            return
+        proof = self._setup.keys.require_mask_key(
+            device, message.mask_key, self._setup.call.key_index
+        )
+        if self._owners.setdefault(message.mask_key.key, device) != device:
+            raise RemoteProtocolError("E-CHECK-IN-KEYS", "a key of its own", "one that is in use")
+        self._proofs[device] = proof
 
-    def make_plan(self) -> SessionPlan:
-        """Fix the cohort: everybody who checked in."""
-        setup = self._setup
-        members = tuple(self._adverts[device] for device in sorted(self._adverts))
-        return SessionPlan(
+    def make_session(self) -> "SessionStart":
+        """Fix the cohort: everybody who checked in.
+
+        Raises:
+            ConfigError: So few devices have no thresholds that the survivor floor allows.
+        """
+        return SessionStart(self._setup, self._call_id, self._proofs)
+
+
+class SessionStart:
+    """A session whose cohort is fixed.
+
+    Attributes:
+        plan: The session plan.
+        graph: Who shares with whom.
+        devices: Name of each member, by position in the plan.
+        proofs: What proves each member's keys, by position.
+    """
+
+    def __init__(
+        self, setup: RoundSetup, call_id: bytes, proofs: Mapping[str, PeerProof]
+    ) -> None:
+        """Order the members by their positions in the key epoch."""
+        names, opened = setup.keys.devices, setup.keys.epoch
+        self.devices = tuple(name for name in names if name in proofs)
+        self.proofs = tuple(proofs[name] for name in self.devices)
+        self.plan = SessionPlan(
             fleet=setup.fleet,
             task=setup.call.task,
             round_number=setup.call.round_number,
             attempt=setup.call.attempt,
-            call_id=self._call_id,
-            adversary=AdversaryClass.HONEST_BUT_CURIOUS,
-            suite=Suite.CHACHA20_X25519,
-            members=members,
-            threshold=threshold_for(len(members)),
-            survivor_floor=setup.privacy.survivor_floor,
+            call_id=call_id,
+            mode=setup.call.mode,
+            adversary=setup.adversary,
+            prgs=setup.prgs,
+            key_epoch=opened.key_epoch,
+            record_sha256=opened.record.digest,
+            key_index=setup.call.key_index,
+            epoch_size=opened.size,
+            cohort=wire.encode_bitmap([name in proofs for name in names]),
+            thresholds=setup.thresholds(len(self.devices)),
+            corrupt_permille=setup.corrupt_permille,
+            drop_permille=setup.drop_permille,
             bundle_sha256=setup.bundle_sha256,
             parameters_sha256=setup.parameters_sha256,
             dimension=setup.privacy.dimension,
             training=setup.training,
             privacy=setup.privacy,
             ledger_head=setup.ledger_head,
+        )
+        self.graph = SessionGraph.of(self.plan, opened)
+
+    def keys(self) -> Session:
+        """Return the context of all keys of the session."""
+        return session_of(
+            self.plan,
+            {
+                position: peer_keys(proof.bundle, proof.mask_key)
+                for position, proof in enumerate(self.proofs)
+            },
+        )
+
+    def announcement_to(self, position: int) -> PlanAnnouncement:
+        """Return the plan with the proofs of one member's neighbours."""
+        return PlanAnnouncement(
+            plan=self.plan.to_bytes(),
+            peers=tuple((peer, self.proofs[peer]) for peer in self.graph.neighbours(position)),
         )

@@ -1,57 +1,106 @@
 """What the aggregator has collected in one session: shares, the masked sum, answers."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Set
 
-import numpy as np
-
-from edgefl.errors import RemoteProtocolError
+from edgefl._native import RingSum, Seed
+from edgefl.errors import RemoteProtocolError, WireError
 from edgefl.protocol import wire
+from edgefl.protocol.certificate import SurvivorCertificate
+from edgefl.protocol.check_ins import SessionStart
 from edgefl.protocol.events import UnmaskJob
-from edgefl.protocol.masked_input import session_of
-from edgefl.protocol.messages import (
+from edgefl.protocol.peer_proof import PeerProof
+from edgefl.protocol.reasons import AdversaryClass
+from edgefl.protocol.round_messages import (
     MaskedInput,
+    PlanAnnouncement,
     RevealedShares,
     RoutedShares,
     SharedKeys,
+    SurvivorProposal,
     UnmaskRequest,
 )
-from edgefl.protocol.plan import SessionPlan
-from edgefl.secagg.masking import add_packed
+from edgefl.protocol.unmask_shares import UnmaskShares
 
 
 class SessionCollection:
     """The contributions of one session by position in its plan.
 
     Each `take_` accepts the same bytes again and refuses others. Memory is one vector, whatever
-    the cohort.
+    the cohort, and the sealed shares until they are no longer asked for.
 
     Args:
+        start: The session.
+
+    Attributes:
         plan: The session plan.
+        graph: Who shares with whom.
+        cut_off: Devices that shared and are left out, because too few of their neighbours did.
     """
 
-    def __init__(self, plan: SessionPlan) -> None:
+    def __init__(self, start: SessionStart) -> None:
         """Start with nothing."""
-        self.plan = plan
-        self._session = session_of(plan)
-        self._shared: dict[int, SharedKeys] = {}
-        self._input_digests: dict[int, bytes] = {}
-        self._revealed: dict[int, RevealedShares] = {}
-        self._total = np.zeros(self._session.length, dtype=np.uint32)
+        self.plan = start.plan
+        self.graph = start.graph
+        self._start = start
+        self._positions = {name: position for position, name in enumerate(start.devices)}
+        self._session = start.keys()
+        self._shared: dict[int, bytes] = {}
+        self._commitments: dict[int, bytes] = {}
+        self._sealed: dict[tuple[int, int], bytes] = {}
+        self._sharing: set[int] = set()
+        self.cut_off: set[str] = set()
+        self._inputs: dict[int, bytes] = {}
+        self._skipped: dict[tuple[int, int], bytes] = {}
+        self._revealed: dict[int, bytes] = {}
+        self._answers: UnmaskShares | None = None
+        self._total = RingSum(self.plan.privacy.vector_length, self.plan.ring_bits)
+
+    # ------------------------------------------------------------ who
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """All members, by position."""
+        return self._start.devices
+
+    @property
+    def shared(self) -> set[str]:
+        """Devices whose shares arrived."""
+        return self.names(self._shared)
 
     @property
     def sharers(self) -> set[str]:
-        """Devices whose shares arrived."""
-        return self._devices(self._shared)
+        """Devices that masks are made with (U2), once SHARE_KEYS is closed."""
+        return self.names(self._sharing)
 
     @property
     def survivors(self) -> set[str]:
         """Devices whose masked input is in the sum."""
-        return self._devices(self._input_digests)
+        return self.names(self._inputs)
+
+    @property
+    def survivor_positions(self) -> Set[int]:
+        """Their positions."""
+        return self._inputs.keys()
 
     @property
     def revealers(self) -> set[str]:
         """Devices that answered the unmask request."""
-        return self._devices(self._revealed)
+        return self.names(self._revealed)
+
+    @property
+    def skipped_edges(self) -> int:
+        """Pairs of neighbours of whom at least one left out the other."""
+        return len({frozenset(pair) for pair in self._skipped})
+
+    def position_of(self, device: str) -> int | None:
+        """Return a member's position in the plan."""
+        return self._positions.get(device)
+
+    def names(self, positions: Iterable[int]) -> set[str]:
+        """Return the devices at some positions."""
+        return {self._start.devices[position] for position in positions}
+
+    # ------------------------------------------------------------ what they send
 
     def take_shared_keys(self, position: int, message: SharedKeys) -> None:
         """Take a device's sealed shares.
@@ -59,31 +108,41 @@ class SessionCollection:
         Raises:
             RemoteProtocolError: They are not one for each neighbour, or a second set.
         """
-        sizes_fit = all(
-            (len(sealed) == 0) == (index == position) for index, sealed in enumerate(message.sealed)
-        )
-        if len(message.sealed) != len(self.plan.members) or not sizes_fit:
+        neighbours = self.graph.neighbours(position)
+        if len(message.sealed) != len(neighbours):
             raise RemoteProtocolError(
-                "E-SHARES-COUNT", "one ciphertext per neighbour", "another number"
+                "E-SHARES-COUNT",
+                f"{len(neighbours)} ciphertexts, one per neighbour",
+                f"{len(message.sealed)}",
             )
-        if self._shared.setdefault(position, message) != message:
+        digest = wire.digest(dict(message.to_body()))
+        if self._shared.setdefault(position, digest) != digest:
             raise RemoteProtocolError(
                 "E-SHARES-TWICE", "one set of shares per session", "a second one"
             )
+        self._commitments[position] = message.commitment
+        for neighbour, sealed in zip(neighbours, message.sealed, strict=True):
+            self._sealed[position, neighbour] = sealed
 
     def take_masked_input(self, position: int, message: MaskedInput) -> None:
         """Add a device's masked input to the sum, once.
 
         Raises:
-            RemoteProtocolError: It has another size or padding than the plan's, or is a second one.
+            RemoteProtocolError: It has another size or padding than the plan's, leaves out masks
+                that it may not, or is a second one.
         """
-        if position not in self._shared:
+        if position not in self._sharing:
             return
-        digest = wire.digest(message.packed)
-        known = self._input_digests.get(position)
+        digest = wire.digest(dict(message.to_body()))
+        known = self._inputs.get(position)
         if known is None:
-            add_packed(self._total, message.packed, self.plan.ring_bits)
-            self._input_digests[position] = digest
+            self._require_may_skip(position, [peer for peer, _ in message.skipped])
+            try:
+                self._total.add_packed(message.packed)
+            except WireError as error:
+                raise RemoteProtocolError(error.code, error.expected, error.found) from error
+            self._inputs[position] = digest
+            self._skipped.update({(position, peer): seed for peer, seed in message.skipped})
         elif known != digest:
             raise RemoteProtocolError(
                 "E-INPUT-TWICE", "one masked input per session", "a second one"
@@ -93,54 +152,177 @@ class SessionCollection:
         """Take a survivor's answer.
 
         Raises:
-            RemoteProtocolError: It is not one share of every neighbour, or a second answer.
+            RemoteProtocolError: It is not one share of each neighbour that masks were made with, or
+                a second answer.
         """
-        if position not in self._input_digests:
+        if position not in self._inputs:
             return
-        if [owner for owner, _ in message.shares] != sorted(set(self._shared) - {position}):
+        if [owner for owner, _ in message.shares] != self._masked_with(position):
             raise RemoteProtocolError(
                 "E-REVEAL-LIST", "one share of every neighbour", "another list"
             )
-        if self._revealed.setdefault(position, message) != message:
+        digest = wire.digest(dict(message.to_body()))
+        if position not in self._revealed:
+            self._revealed[position] = digest
+            self._shares().take(position, message.shares)
+        elif self._revealed[position] != digest:
             raise RemoteProtocolError("E-REVEAL-TWICE", "one answer per session", "a second one")
+
+    # ------------------------------------------------------------ what closes a phase
+
+    def fix_sharers(self) -> None:
+        """Fix who makes masks with whom (U2): whose neighbourhood can still reconstruct."""
+        remaining = set(self._shared)
+        least = self.plan.thresholds.neighbourhood
+        lost: set[int] | None = None
+        while lost is None or lost:
+            # Leaving out one device can take its neighbours below the threshold.
+            lost = {
+                position
+                for position in remaining
+                if len(remaining.intersection(self.graph.neighbours(position))) < least
+            }
+            remaining -= lost
+        self._sharing = remaining
+        self.cut_off = self.names(self._shared.keys() - remaining)
+
+    def sharers_hold(self) -> bool:
+        """Tell whether the sharers satisfy the plan's floor and window rule."""
+        return len(
+            self._sharing
+        ) >= self.plan.thresholds.survivor_floor and self.graph.windows_hold(self._sharing)
+
+    def survivors_hold(self) -> bool:
+        """Tell whether the survivors satisfy the window rule and reconstruct all that is needed."""
+        return self.graph.windows_hold(self._inputs.keys()) and not self.lost_neighbourhoods()
+
+    def voters(self) -> dict[int, PeerProof]:
+        """Return the committee members that survived, by position."""
+        committee = set(self.graph.committee)
+        return {
+            position: self._start.proofs[position]
+            for position in sorted(self._inputs)
+            if self.plan.epoch_positions[position] in committee
+        }
+
+    def lost_neighbourhoods(self) -> set[str]:
+        """Return the devices whose needed secret the survivors cannot reconstruct."""
+        least = self.plan.thresholds.neighbourhood
+        return self.names(
+            owner for owner, holders in self._holders().items() if len(holders) < least
+        )
+
+    def has_ample_shares(self, silent: Collection[int]) -> bool:
+        """Tell whether spare shares of every needed secret are there, or no more will come.
+
+        Args:
+            silent: Positions that are not waited for.
+        """
+        return self._shares().are_ample(silent)
+
+    def has_enough_shares(self) -> bool:
+        """Tell whether every needed secret can be reconstructed."""
+        return self._shares().suffice()
+
+    # ------------------------------------------------------------ what they are sent
+
+    def announcement_to(self, position: int) -> PlanAnnouncement:
+        """Return the plan, with the keys of one device's neighbours."""
+        return self._start.announcement_to(position)
 
     def routed_to(self, position: int) -> RoutedShares:
         """Return the ciphertexts meant for one device."""
         return RoutedShares(
-            sharers=self._bitmap(self._shared.keys()),
+            sharers=self._bitmap(self._sharing),
             sealed=tuple(
-                b"" if owner == position else self._shared[owner].sealed[position]
-                for owner in sorted(self._shared)
+                self._sealed[owner, position]
+                for owner in self.graph.neighbours(position)
+                if owner in self._sharing
             ),
         )
 
-    def unmask_request(self) -> UnmaskRequest:
-        """Return who is in the sum and who dropped out after sharing."""
+    def forget_sealed_shares(self) -> None:
+        """Let go of the ciphertexts; nobody is sent any after MASKED_INPUT."""
+        self._sealed.clear()
+
+    def proposal(self) -> SurvivorProposal:
+        """Return who survived and who dropped out after sharing."""
+        return SurvivorProposal(
+            survivors=self._bitmap(self._inputs.keys()),
+            dropped=self._bitmap(self._sharing - self._inputs.keys()),
+        )
+
+    def unmask_request(self, certificate: SurvivorCertificate | None) -> UnmaskRequest:
+        """Return the same with the committee's signatures."""
+        lists = self.proposal()
         return UnmaskRequest(
-            survivors=self._bitmap(self._input_digests.keys()),
-            dropped=self._bitmap(self._shared.keys() - self._input_digests.keys()),
+            survivors=lists.survivors, dropped=lists.dropped, certificate=certificate
         )
 
     def unmask_job(self) -> UnmaskJob:
         """Return what it takes to open the sum."""
-        shares: dict[int, dict[int, bytes]] = {position: {} for position in self._shared}
-        for holder, message in self._revealed.items():
-            for owner, share in message.shares:
-                shares[owner][holder] = share
-        survivors = sorted(self._input_digests)
+        holders = self._holders()
+        by_owner = self._shares().by_owner
         return UnmaskJob(
             plan=self.plan,
             session=self._session,
             total=self._total,
-            commitments={position: self._shared[position].commitment for position in survivors},
-            seed_shares={position: shares[position] for position in survivors},
+            commitments={position: self._commitments[position] for position in self._inputs},
+            seed_shares={position: by_owner[position] for position in sorted(self._inputs)},
             key_shares={
-                position: shares[position] for position in sorted(set(shares) - set(survivors))
+                position: by_owner[position] for position in sorted(holders.keys() - self._inputs)
+            },
+            masked_with={
+                position: tuple(sorted(holders[position]))
+                for position in sorted(holders.keys() - self._inputs)
+            },
+            skipped={
+                (one, other): Seed.from_bytes(seed)
+                for (one, other), seed in sorted(self._skipped.items())
+                if other in self._inputs and (other, one) not in self._skipped
             },
         )
 
-    def _devices(self, positions: Iterable[int]) -> set[str]:
-        return {self.plan.members[position].device for position in positions}
+    # ------------------------------------------------------------ helpers
+
+    def _require_may_skip(self, position: int, skipped: list[int]) -> None:
+        if not skipped:
+            return
+        if self.plan.adversary is not AdversaryClass.HONEST_BUT_CURIOUS:
+            raise RemoteProtocolError(
+                "E-INPUT-SKIPPED", "masks with every neighbour", f"{len(skipped)} left out"
+            )
+        neighbours = self._sharing.intersection(self.graph.neighbours(position))
+        most = len(neighbours) - self.plan.thresholds.neighbourhood
+        if not neighbours.issuperset(skipped) or len(skipped) > most:
+            raise RemoteProtocolError(
+                "E-INPUT-SKIPPED", f"at most {most} neighbours left out", f"{len(skipped)}"
+            )
+
+    def _masked_with(self, position: int) -> list[int]:
+        """Return the neighbours whose ciphertexts a survivor opened, ascending."""
+        return [
+            peer
+            for peer in self.graph.neighbours(position)
+            if peer in self._sharing and (position, peer) not in self._skipped
+        ]
+
+    def _holders(self) -> dict[int, list[int]]:
+        """Return the survivors that hold a share of each secret that is needed.
+
+        The self seed of every survivor is, and the mask key of a dropped device that some survivor
+        made a mask with.
+        """
+        holders: dict[int, list[int]] = {position: [] for position in self._inputs}
+        for survivor in sorted(self._inputs):
+            for owner in self._masked_with(survivor):
+                holders.setdefault(owner, []).append(survivor)
+        return holders
+
+    def _shares(self) -> UnmaskShares:
+        if self._answers is None:
+            self._answers = UnmaskShares(self._holders(), self.plan.thresholds.neighbourhood)
+        return self._answers
 
     def _bitmap(self, positions: Collection[int]) -> bytes:
-        return wire.encode_bitmap([index in positions for index in range(len(self.plan.members))])
+        return wire.encode_bitmap([index in positions for index in range(self.plan.size)])

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from edgefl._native import AgreementKey, RingSum, Seed
 from edgefl.errors import EdgeflError
+from edgefl.protocol.epoch_events import PersistEpoch
 from edgefl.protocol.messages import AggregatorMessage, DeviceMessage
 from edgefl.protocol.plan import SessionPlan
 from edgefl.protocol.reasons import AbortReason, LeaveReason, Phase
@@ -114,7 +115,7 @@ class DeviceFinished:
     counted: bool
 
 
-DeviceEffect = Persist | SendUp | TrainJob | MaskJob | Refused | DeviceFinished
+DeviceEffect = PersistEpoch | Persist | SendUp | TrainJob | MaskJob | Refused | DeviceFinished
 
 # ---------------------------------------------------------------- aggregator
 
@@ -209,22 +210,21 @@ class UnmaskJob:
 
     Attributes:
         total: Sum of the masked inputs; overwritten.
-        neighbours: For each survivor and each dropped position, the positions that it shared with
-            and that shared keys themselves.
         commitments: Commitment to each survivor's self-mask seed, by position.
         seed_shares: For each survivor's position, shares of its self-mask seed by holder.
         key_shares: For each dropped position, shares of its mask key by holder.
-        skipped: Seed of a pairwise mask that the first position left out and the second may have
+        masked_with: For each dropped position, the survivors whose vectors hold their mask with it.
+        skipped: Seed of a pairwise mask that of two survivors the first left out and the second
             used.
     """
 
     plan: SessionPlan
     session: Session
     total: RingSum
-    neighbours: dict[int, tuple[int, ...]]
     commitments: dict[int, bytes]
     seed_shares: dict[int, dict[int, bytes]]
     key_shares: dict[int, dict[int, bytes]]
+    masked_with: dict[int, tuple[int, ...]]
     skipped: dict[tuple[int, int], Seed]
 
     def __repr__(self) -> str:

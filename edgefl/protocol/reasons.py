@@ -36,6 +36,8 @@ class DropReason(Enum):
     TIMED_OUT = "timed-out"
     LEFT = "left"
     BAD_MESSAGE = "bad-message"
+    CUT_OFF = "cut-off"
+    """It shared keys, but too few of its neighbours did to protect its update."""
 
 
 class LeaveReason(IntEnum):

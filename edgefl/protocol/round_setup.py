@@ -2,10 +2,13 @@
 
 from dataclasses import dataclass
 
+from edgefl.errors import LocalProtocolError
 from edgefl.privacy.plan import PrivacyPlan
-from edgefl.protocol.messages import Call
-from edgefl.protocol.plan import TrainingPlan
-from edgefl.protocol.reasons import Phase
+from edgefl.protocol.member_keys import MemberKeys
+from edgefl.protocol.plan import Thresholds, TrainingPlan
+from edgefl.protocol.reasons import ALL_PRGS, AdversaryClass, Phase
+from edgefl.protocol.round_messages import Call
+from edgefl.protocol.thresholds import LEAST_SPARSE_BASE, thresholds_for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,6 +18,7 @@ class PhaseLimits:
     check_in_s: float = 30.0
     share_keys_s: float = 30.0
     masked_input_s: float = 120.0
+    certificate_s: float = 30.0
     unmasking_s: float = 30.0
 
     def of(self, phase: Phase) -> float:
@@ -23,6 +27,7 @@ class PhaseLimits:
             Phase.CHECK_IN: self.check_in_s,
             Phase.SHARE_KEYS: self.share_keys_s,
             Phase.MASKED_INPUT: self.masked_input_s,
+            Phase.CERTIFICATE: self.certificate_s,
             Phase.UNMASKING: self.unmasking_s,
         }[phase]
 
@@ -32,13 +37,23 @@ class RoundSetup:
     """What the gateway decides before it calls a round.
 
     Attributes:
-        population: Identity key by device, of every device that may check in.
+        keys: The open key epoch that the call names.
+        population: Members of the key epoch that may check in.
+        adversary: What devices are told that the aggregator is assumed to do.
+        corrupt_permille: Devices that may be corrupt, in thousandths; see `thresholds_for`.
+        drop_permille: Devices that may drop out, in thousandths.
+        prgs: Set of PRGs that devices may choose from.
         ledger_head: Hash of the newest ledger row.
     """
 
     fleet: str
     call: Call
-    population: dict[str, bytes]
+    keys: MemberKeys
+    population: frozenset[str]
+    adversary: AdversaryClass
+    corrupt_permille: int
+    drop_permille: int
+    prgs: int = ALL_PRGS
     privacy: PrivacyPlan
     training: TrainingPlan
     bundle_sha256: bytes
@@ -46,10 +61,50 @@ class RoundSetup:
     ledger_head: bytes
     limits: PhaseLimits
 
+    def __post_init__(self) -> None:
+        """Check that a round can come of it.
 
-def threshold_for(cohort: int) -> int:
-    """Return the reconstruction threshold of a complete graph: a strict majority of the cohort.
+        Raises:
+            LocalProtocolError: The population holds strangers, is larger than the ring was sized
+                for, or the call names another key epoch.
+            ConfigError: The survivor floor is too low for the population to be unmasked at it.
+        """
+        key_epoch = self.keys.epoch.key_epoch
+        if self.call.key_epoch != key_epoch:
+            raise LocalProtocolError(
+                "E-SETUP-EPOCH", f"key epoch {key_epoch}", str(self.call.key_epoch)
+            )
+        if len(self.population) > self.privacy.n_cohort:
+            raise LocalProtocolError(
+                "E-COHORT-SIZE",
+                f"at most {self.privacy.n_cohort} devices",
+                str(len(self.population)),
+            )
+        strangers = self.population.difference(self.keys.devices)
+        if strangers:
+            raise LocalProtocolError(
+                "E-SETUP-POPULATION",
+                f"members of key epoch {key_epoch}",
+                ", ".join(sorted(strangers)),
+            )
+        # The largest complete graph asks for the highest floor.
+        for size in {len(self.population), min(len(self.population), LEAST_SPARSE_BASE - 1)}:
+            if size >= self.privacy.survivor_floor:
+                self.thresholds(size)
 
-    With more than half, no two lists of the same session can both be answered by enough devices.
-    """
-    return cohort // 2 + 1
+    def thresholds(self, cohort_size: int) -> Thresholds:
+        """Return the thresholds for a cohort of that size.
+
+        Raises:
+            ConfigError: The survivor floor is too low, or too many devices may be corrupt.
+        """
+        opened = self.keys.epoch
+        is_malicious = self.adversary is AdversaryClass.MALICIOUS
+        return thresholds_for(
+            adversary=self.adversary,
+            base_size=opened.size if is_malicious else cohort_size,
+            roster_size=opened.record.roster_size,
+            corrupt_permille=self.corrupt_permille,
+            drop_permille=self.drop_permille,
+            survivor_floor=self.privacy.survivor_floor,
+        )

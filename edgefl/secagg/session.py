@@ -81,10 +81,11 @@ class Session:
         """Return what `own` does with the mask that it has in common with `other`."""
         return Mask(seed, self.pair_prg(own, other), own > other)
 
-    def self_mask(self, self_seed: Seed, own: int) -> Mask:
-        """Return the self mask that `own` adds."""
+    def self_mask(self, self_seed: Seed, own: int, *, removing: bool = False) -> Mask:
+        """Return the self mask that `own` adds, or that the aggregator takes off again."""
         prg = self._prg(self.peers[own].has_aes)
-        return Mask(self_seed.derive(self.session_id, self._info("self mask", prg)), prg, False)
+        seed = self_seed.derive(self.session_id, self._info("self mask", prg))
+        return Mask(seed, prg, removing)
 
     def pair_prg(self, one: int, other: int) -> int:
         """Return the PRG of a pair: AES-128-CTR where both ends have it in hardware."""
