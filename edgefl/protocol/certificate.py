@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from edgefl.errors import WireError
 from edgefl.protocol.limits import MAX_COHORT, MAX_POPULATION, SIGNATURE_BYTES
-from edgefl.protocol.roster import RosterEntry
+from edgefl.protocol.roster_epoch import RosterEntry
 from edgefl.protocol.wire import WireValue, as_bytes, as_int, as_list, encode
 
 _MAX_DEPTH = 16
