@@ -7,12 +7,13 @@ import numpy as np
 
 from broker.events import ModelChanged, TaskSubmitted
 from broker.server_step import ModelState, apply_step
-from broker.task import TaskSpec
+from broker.task import ADVERSARIES, TaskSpec
 from broker.task_state import RUNNING, TaskState, load_task_state
 from edgefl.codec.ring import decode_sum
 from edgefl.privacy.plan import PrivacyPlan
 from edgefl.protocol.events import RoundFinished
-from edgefl.protocol.messages import Call
+from edgefl.protocol.member_keys import MemberKeys
+from edgefl.protocol.round_messages import Call
 from edgefl.protocol.round_setup import RoundSetup
 from edgefl.storage.base import KeyValueStore
 from edgefl.types import FleetName
@@ -61,13 +62,23 @@ class ActiveTask:
         }
 
     def setup(
-        self, *, fleet: FleetName, call: Call, population: dict[str, bytes], ledger_head: str
+        self,
+        *,
+        fleet: FleetName,
+        call: Call,
+        keys: MemberKeys,
+        population: frozenset[str],
+        ledger_head: str,
     ) -> RoundSetup:
         """Return what the next round is opened with."""
         return RoundSetup(
             fleet=fleet,
             call=call,
+            keys=keys,
             population=population,
+            adversary=ADVERSARIES[self.spec.adversary],
+            corrupt_permille=self.spec.corrupt_permille,
+            drop_permille=self.spec.drop_permille,
             privacy=self.privacy,
             training=self.spec.training_plan(),
             bundle_sha256=self.bundle_sha256,
@@ -80,11 +91,12 @@ class ActiveTask:
         """Step the model by a committed round's sum; return False if there is none."""
         if finished.total is None or finished.plan is None:
             return False
-        privacy = finished.plan.privacy
+        plan, privacy = finished.plan, finished.plan.privacy
         model = apply_step(
             self.state.model,
-            decode_sum(finished.total, scale=privacy.scale, ring_bits=privacy.ring_bits),
-            denominator=len(finished.plan.members),
+            decode_sum(finished.total, privacy, plan.session_id),
+            # Unweighted: everybody in the plan, a number that no device's data decides.
+            denominator=finished.total_weight if privacy.weight_bound > 1 else plan.size,
             momentum=self.spec.server_momentum,
             server_lr=self.spec.server_lr,
         )

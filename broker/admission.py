@@ -2,7 +2,7 @@
 
 from broker.population import Population
 from edgefl.errors import RemoteProtocolError
-from edgefl.protocol.messages import Hello, Rejection
+from edgefl.protocol.service_messages import Hello, Rejection
 
 
 def admit(

@@ -41,6 +41,26 @@ def _round(fields: dict[str, Json]) -> str:
     )
 
 
+def _key_epoch(fields: dict[str, Json]) -> str:
+    return (
+        f"key epoch {fields['number']} open: {fields['members']} of {fields['enrolled']} enrolled "
+        f"devices, roster {fields['roster']} ({fields['trust']})"
+    )
+
+
+def _key_epoch_aborted(fields: dict[str, Json]) -> str:
+    silent = fields["silent"]
+    names = f", silent: {', '.join(map(str, silent[:8]))}" if isinstance(silent, list) else ""
+    return f"key epoch {fields['number']} did not open: {fields['reason']}{names}"
+
+
+def _enrolment(fields: dict[str, Json]) -> str:
+    return (
+        f"{fields['waiting']} devices wait to be enrolled: sign roster-request.json with "
+        "'edgefl roster sign' and put the result beside it as roster.cbor"
+    )
+
+
 def _waiting(fields: dict[str, Json]) -> str:
     silent = fields.get("silent")
     names = (
@@ -67,6 +87,9 @@ def _number(value: Json, digits: int = 1) -> str:
 
 
 _FORMATTERS = {
+    "key-epoch": _key_epoch,
+    "key-epoch-aborted": _key_epoch_aborted,
+    "enrolment": _enrolment,
     "phase": _phase,
     "round": _round,
     "waiting": _waiting,

@@ -12,10 +12,12 @@ from broker.events import (
     GatewayEffect,
     GatewayEvent,
     Reported,
+    RosterBrought,
     TaskEnded,
     TaskSubmitted,
     UnmaskingEnded,
 )
+from broker.key_epochs import open_key_epochs
 from broker.mailer import Mailer
 from broker.open_round import CoreEffect, OpenRound
 from broker.population import Population
@@ -25,6 +27,8 @@ from broker.reports import (
     gathering_report,
     left_open_report,
     phase_report,
+    refused_report,
+    roster_refused_report,
     round_report,
     task_ended_report,
     task_report,
@@ -33,16 +37,16 @@ from broker.reports import (
 from broker.settings import GatewaySettings, LedgerStore
 from broker.task import TaskSpec
 from broker.task_state import RUNNING, encode_task_state, task_key
-from edgefl.errors import BudgetExhausted, RemoteProtocolError, WireError
+from edgefl.errors import BudgetExhausted, ConfigError, RemoteProtocolError, WireError
 from edgefl.privacy.ledger import make_release
 from edgefl.protocol import topics
-from edgefl.protocol.device import EntropySource
 from edgefl.protocol.envelope import (
     AGGREGATOR,
     Header,
     open_envelope,
     require_device_message,
 )
+from edgefl.protocol.epoch_messages import EPOCH_DEVICE_MESSAGES
 from edgefl.protocol.events import (
     AggregatorEvent,
     Cancelled,
@@ -54,17 +58,12 @@ from edgefl.protocol.events import (
     PhaseChanged,
     RoundFinished,
 )
-from edgefl.protocol.messages import (
-    Blob,
-    Call,
-    DeviceMessage,
-    GetBlob,
-    Hello,
-    Receipt,
-    Rejection,
-)
-from edgefl.protocol.reasons import AbortReason, DropReason, Phase
+from edgefl.protocol.identity import EntropySource
+from edgefl.protocol.messages import DeviceMessage
+from edgefl.protocol.reasons import AbortReason, DropReason, Phase, RoundMode
 from edgefl.protocol.report import RoundReport
+from edgefl.protocol.round_messages import Call
+from edgefl.protocol.service_messages import Blob, GetBlob, Hello, Receipt, Rejection
 from edgefl.storage.base import KeyValueStore
 from edgefl.transport.core_events import Arrived, LinkLost, LinkRestored, Publish
 from edgefl.types import DeviceId
@@ -105,6 +104,7 @@ class GatewayCore:
         self._population = Population(store.namespace("population"), grace_s=settings.grace_s)
         self._epoch = int.from_bytes(store.get(_EPOCH) or b"", "big") + 1
         self._last_attempt = int.from_bytes(store.get(_LAST_ATTEMPT) or b"", "big")
+        self._key_epochs = open_key_epochs(settings, store, entropy, self._mailer)
         self._left_open = load_open(store)
         store.put_many({_EPOCH: self._epoch.to_bytes(8, "big"), OPEN_ROUND: None})
         self._tasks: list[ActiveTask] = []
@@ -122,7 +122,12 @@ class GatewayCore:
     def topics(self) -> tuple[str, ...]:
         """Filters that the shell subscribes to."""
         fleet = self._settings.fleet
-        return (topics.all_status(fleet), topics.all_uplinks(fleet), topics.aggregator(fleet))
+        return (
+            topics.all_status(fleet),
+            topics.all_key_bundles(fleet),
+            topics.all_uplinks(fleet),
+            topics.aggregator(fleet),
+        )
 
     @property
     def wakeup_s(self) -> float | None:
@@ -130,6 +135,7 @@ class GatewayCore:
         wishes = [self._population.wakeup_s, self._next_notice_s]
         if self._is_linked:  # Without a link these would be granted at once, for ever.
             wishes.append(self._open_at_s if self._round is None else self._round.wakeup_s)
+            wishes.append(self._key_epochs.wakeup_s)
         return min((wish for wish in wishes if wish is not None), default=None)
 
     @property
@@ -157,7 +163,15 @@ class GatewayCore:
             return self._feed(event.result, now_s) if is_current else []
         if isinstance(event, EvaluationEnded):
             return [evaluation_report(event)]
+        if isinstance(event, RosterBrought):
+            return self._on_roster(event.content, now_s)
         return self._on_woken(now_s)
+
+    def _on_roster(self, content: bytes, now_s: float) -> list[GatewayEffect]:
+        try:
+            return self._key_epochs.on_roster(content, now_s)
+        except ConfigError as error:
+            return [roster_refused_report(error)]
 
     # ------------------------------------------------------------ link and time
 
@@ -185,7 +199,10 @@ class GatewayCore:
         effects: list[GatewayEffect] = []
         for device in self._population.take_gone(now_s):
             effects.append(Reported(kind="device-offline", fields={"device": device}))
+            effects += self._key_epochs.on_gone(device, now_s)
             effects += self._feed(DeviceOffline(device=device), now_s)
+        if self._is_linked:
+            effects += self._key_epochs.wake(now_s)
         if self._round is not None and self._is_linked:
             effects += self._settle(self._round.wake(now_s), now_s)
         return [*effects, *self._notice(now_s)]
@@ -215,7 +232,7 @@ class GatewayCore:
                 return self._on_status(device, event.payload, now_s)
             return self._on_uplink(device, event, now_s)
         except (WireError, RemoteProtocolError) as error:
-            return [_refused(error, event.topic)]
+            return [refused_report(error.code, event.topic)]
 
     def _on_status(self, device: DeviceId, payload: bytes, now_s: float) -> list[GatewayEffect]:
         if payload == _STATUS_OFFLINE:
@@ -247,7 +264,10 @@ class GatewayCore:
             content = self._blobs.get(message.sha256)
             blob = None if content is None else Blob(content=content)
             return [*effects, *([] if blob is None else [self._mailer.to_device(device, blob)])]
-        effects += self._on_round_message(device, envelope.header, message, now_s)
+        if isinstance(message, EPOCH_DEVICE_MESSAGES):
+            effects += self._key_epochs.on_message(device, message, now_s)
+        else:
+            effects += self._on_round_message(device, envelope.header, message, now_s)
         receipt = Receipt(digest=hashlib.sha256(event.payload).digest())
         return [*effects, self._mailer.to_device(device, receipt)]
 
@@ -262,7 +282,9 @@ class GatewayCore:
         effects: list[GatewayEffect] = [self._mailer.to_device(device, Receipt(digest=digest))]
         if admitted:
             effects.append(Reported(kind="device-new", fields={"device": device}))
+        effects += self._key_epochs.ask_for_enrolment(self._population.keys)
         effects += self._on_heard(device, now_s)
+        effects += self._key_epochs.on_hello(device, message, now_s)
         if self._round is not None and device in self._round.machine.waiting_for():
             effects += self._settle(self._round.remind(device, now_s), now_s)
         return effects
@@ -287,7 +309,7 @@ class GatewayCore:
             return self._feed(said, now_s)
         except RemoteProtocolError as error:
             removed = current.remove(device, DropReason.BAD_MESSAGE, now_s)
-            return [_refused(error, device), *self._settle(removed, now_s)]
+            return [refused_report(error.code, device), *self._settle(removed, now_s)]
 
     # ------------------------------------------------------------ tasks
 
@@ -332,22 +354,34 @@ class GatewayCore:
         self._open_at_s = max(due_s, self._not_before_s)
         if now_s < self._open_at_s:
             return []
-        self._open_at_s = self._gather_until_s = None
-        return self._open_round(task, now_s)
+        self._open_at_s = None
+        can_open, effects = self._key_epochs.prepare(
+            self._population.keys, self.online, task.needs_online, now_s
+        )
+        if not can_open:
+            return effects
+        self._gather_until_s = None
+        return [*effects, *self._open_round(task, now_s)]
 
     def _open_round(self, task: ActiveTask, now_s: float) -> list[GatewayEffect]:
-        spec = task.spec
+        spec, keys = task.spec, self._key_epochs.keys
         try:
             next_rdp = task.privacy.rdp_per_round()
             self._ledger.ledger.admit(next_rdp, spec.epsilon_budget, spec.delta)
         except BudgetExhausted as error:
             return self._end_task(task, "budget", str(error))
+        key_index = self._key_epochs.take_index()
+        if keys is None or key_index is None:
+            return []  # The next key epoch is due, and this is asked again when it is open.
         self._last_attempt += 1
         task.attempts += 1
         call = Call(
             task=spec.name,
             round_number=task.state.committed + 1,
             attempt=self._last_attempt,
+            mode=RoundMode.SECAGG,
+            key_epoch=keys.epoch.key_epoch,
+            key_index=key_index,
             nonce=self._entropy.fresh_seed().export_bytes(),
             closes_in_ms=int(spec.check_in_s * 1000),
         )
@@ -361,6 +395,7 @@ class GatewayCore:
         setup = task.setup(
             fleet=self._settings.fleet,
             call=call,
+            keys=keys,
             population=self._choose_cohort(spec),
             ledger_head=self._ledger.ledger.head,
         )
@@ -368,21 +403,21 @@ class GatewayCore:
         self._next_notice_s = now_s + self._settings.notice_s
         self._round = OpenRound(
             setup,
-            offline=frozenset(setup.population.keys() - self.online),
+            offline=frozenset(setup.population - self.online),
             now_s=now_s,
             mailer=self._mailer,
             resend_s=self._settings.resend_s,
         )
         return self._settle(self._round.begin(now_s), now_s)
 
-    def _choose_cohort(self, spec: TaskSpec) -> dict[str, bytes]:
-        """Return the devices of this round: all that are known, those online first.
+    def _choose_cohort(self, spec: TaskSpec) -> frozenset[str]:
+        """Return the devices of this round: members of the key epoch, those online first.
 
         The gateway chooses, so no amplification by sampling is claimed anywhere.
         """
-        online, known = self.online, self._population.keys
-        ranked = sorted(known, key=lambda device: (device not in online, device))
-        return {device: known[device] for device in ranked[: spec.cohort]}
+        online, members = self.online, self._key_epochs.members
+        ranked = sorted(members, key=lambda device: (device not in online, device))
+        return frozenset(ranked[: spec.cohort])
 
     # ------------------------------------------------------------ the round's effects
 
@@ -466,7 +501,3 @@ class GatewayCore:
             # Whatever aborted it gets time to pass.
             self._not_before_s = now_s + self._settings.pause_s
         return []
-
-
-def _refused(error: WireError | RemoteProtocolError, source: str) -> Reported:
-    return Reported(kind="refused", fields={"code": error.code, "from": source[:120]})

@@ -2,7 +2,7 @@
 
 import math
 
-from broker.task import TaskSpec, default_survivor_floor
+from broker.task import TaskSpec, default_survivor_floor, least_survivor_floor
 from edgefl.training.recipe import SPAR_RECIPE
 
 DEMO_DELTA = 1e-5
@@ -20,7 +20,7 @@ def demo_task(name: str, *, cohort: int, rounds: int, limit_s: float) -> TaskSpe
         limit_s: How long each phase waits for a silent device.
     """
     recipe = SPAR_RECIPE
-    floor = default_survivor_floor(cohort)
+    floor = default_survivor_floor(cohort, least_survivor_floor(cohort))
     return TaskSpec(
         name=name,
         rounds=rounds,

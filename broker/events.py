@@ -46,9 +46,34 @@ class EvaluationEnded:
     examples: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RosterBrought:
+    """The operator put a roster file into the gateway's folder."""
+
+    content: bytes = field(repr=False)
+
+
 GatewayEvent = (
-    LinkRestored | LinkLost | Arrived | Woken | TaskSubmitted | UnmaskingEnded | EvaluationEnded
+    LinkRestored
+    | LinkLost
+    | Arrived
+    | Woken
+    | TaskSubmitted
+    | UnmaskingEnded
+    | EvaluationEnded
+    | RosterBrought
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnrolmentWanted:
+    """Devices that are not in the roster, for the operator who signs it.
+
+    Attributes:
+        devices: Identity key by device.
+    """
+
+    devices: dict[str, bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,4 +115,4 @@ class Reported:
     fields: dict[str, Json]
 
 
-GatewayEffect = Publish | RunUnmasking | ModelChanged | TaskEnded | Reported
+GatewayEffect = Publish | RunUnmasking | ModelChanged | TaskEnded | EnrolmentWanted | Reported

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from edgefl._native import SigningKey
 from edgefl.protocol import topics
 from edgefl.protocol.envelope import AGGREGATOR, NO_SESSION, Header, seal_envelope
-from edgefl.protocol.messages import AggregatorMessage, AggregatorStatus, Call
+from edgefl.protocol.messages import AggregatorMessage
+from edgefl.protocol.round_messages import Call
+from edgefl.protocol.service_messages import AggregatorStatus
 from edgefl.transport.core_events import Publish
 from edgefl.types import DeviceId, FleetName
 

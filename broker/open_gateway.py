@@ -33,6 +33,7 @@ async def run_gateway(
     state_dir: Path,
     fleet: FleetName,
     port: int,
+    enrolment_key: bytes | None,
     stop_when_idle: bool,
     on_report: Callable[[Reported], None],
 ) -> None:
@@ -42,6 +43,7 @@ async def run_gateway(
         state_dir: Its folder; made if absent.
         fleet: The fleet's name.
         port: Of the embedded broker; 0 picks a free one.
+        enrolment_key: Who signs the roster away from this gateway; None lets it sign.
         stop_when_idle: End when every task handed in has ended.
         on_report: Called with each line for the operator.
 
@@ -54,7 +56,10 @@ async def run_gateway(
         with _open_ledger(state_dir / "ledger.jsonl", store) as ledger:
             core = GatewayCore(
                 settings=GatewaySettings(
-                    fleet=fleet, signing_key=_identity(store), least_agent_version=__version__
+                    fleet=fleet,
+                    signing_key=_identity(store),
+                    enrolment_key=enrolment_key,
+                    least_agent_version=__version__,
                 ),
                 store=store,
                 ledger=WitnessedLedger(ledger, store),

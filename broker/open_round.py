@@ -15,8 +15,8 @@ from edgefl.protocol.events import (
     TimerFired,
     UnmaskJob,
 )
-from edgefl.protocol.messages import Call
 from edgefl.protocol.reasons import DropReason, Phase
+from edgefl.protocol.round_messages import Call
 from edgefl.protocol.round_setup import RoundSetup
 
 CoreEffect = Charge | PhaseChanged | RoundFinished

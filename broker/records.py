@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from edgefl.errors import StorageError, WireError
 from edgefl.protocol import wire
-from edgefl.protocol.messages import Call, RoundClosed
 from edgefl.protocol.reasons import AbortReason, Phase
 from edgefl.protocol.report import RoundReport
+from edgefl.protocol.round_messages import Call, RoundClosed
 from edgefl.storage.base import KeyValueStore
 
 OPEN_ROUND = "open-round"
@@ -44,7 +44,7 @@ def load_open(store: KeyValueStore) -> OpenRecord | None:
             task=wire.as_text(wire.field(body, 0)),
             round_number=wire.as_int(wire.field(body, 1), 0, 2**31),
             attempt=wire.as_int(wire.field(body, 2), 0, 2**31),
-            phase=Phase(wire.as_int(wire.field(body, 3), 1, 6)),
+            phase=Phase(wire.as_int(wire.field(body, 3), 1, len(Phase))),
         )
     except WireError as error:
         raise StorageError(
@@ -74,7 +74,7 @@ def closing_of(store: KeyValueStore, attempt: int, device: str) -> RoundClosed:
         return RoundClosed(phase=Phase.ABORTED, reason=AbortReason.GATEWAY_RESTARTED, counted=False)
     body = wire.as_body(wire.decode(stored))
     return RoundClosed(
-        phase=Phase(wire.as_int(wire.field(body, 0), 1, 6)),
+        phase=Phase(wire.as_int(wire.field(body, 0), 1, len(Phase))),
         reason=AbortReason(wire.as_int(wire.field(body, 1), 0, 255)),
         counted=device in wire.as_list(wire.field(body, 2), 2**16),
     )

@@ -2,13 +2,16 @@
 
 from broker.events import EvaluationEnded, Json, Reported
 from broker.task import TaskSpec
+from edgefl.errors import EdgeflError
 from edgefl.privacy.epsilons import epsilon_report
 from edgefl.privacy.ledger import Ledger
 from edgefl.privacy.plan import PrivacyPlan
 from edgefl.protocol.aggregator import AggregatorRound
-from edgefl.protocol.messages import Call
+from edgefl.protocol.epoch_events import EpochAborted
+from edgefl.protocol.key_epoch import OpenEpoch
 from edgefl.protocol.reasons import AbortReason, Phase
 from edgefl.protocol.report import RoundReport
+from edgefl.protocol.round_messages import Call
 
 
 def task_report(spec: TaskSpec, privacy: PrivacyPlan, committed: int) -> Reported:
@@ -32,6 +35,48 @@ def task_ended_report(name: str, outcome: str, reason: str, committed: int) -> R
         kind="task-ended",
         fields={"task": name, "outcome": outcome, "reason": reason, "committed": committed},
     )
+
+
+def key_epoch_report(epoch: OpenEpoch, *, is_automatic: bool) -> Reported:
+    """A key epoch is open."""
+    trust = "honest-but-curious gateway only" if is_automatic else "roster signed by an operator"
+    return Reported(
+        kind="key-epoch",
+        fields={
+            "number": epoch.key_epoch,
+            "members": epoch.size,
+            "roster": epoch.record.roster_number,
+            "enrolled": epoch.record.roster_size,
+            "trust": trust,
+        },
+    )
+
+
+def key_epoch_aborted_report(aborted: EpochAborted) -> Reported:
+    """A key epoch did not open."""
+    return Reported(
+        kind="key-epoch-aborted",
+        fields={
+            "number": aborted.key_epoch,
+            "reason": aborted.reason.value,
+            "silent": list(aborted.silent),
+        },
+    )
+
+
+def enrolment_report(wanted: int) -> Reported:
+    """Devices wait for an operator to sign them into the roster."""
+    return Reported(kind="enrolment", fields={"waiting": wanted})
+
+
+def roster_refused_report(error: EdgeflError) -> Reported:
+    """A roster file could not be taken."""
+    return Reported(kind="roster-refused", fields={"code": error.code, "why": str(error)})
+
+
+def refused_report(code: str, source: str) -> Reported:
+    """Something that a device sent was refused."""
+    return Reported(kind="refused", fields={"code": code, "from": source[:120]})
 
 
 def phase_report(machine: AggregatorRound, phase: Phase, needed: int) -> Reported:

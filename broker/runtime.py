@@ -16,17 +16,20 @@ from typing import TextIO
 from broker.core import GatewayCore
 from broker.endpoint import EmbeddedEndpoint
 from broker.events import (
+    EnrolmentWanted,
     EvaluationEnded,
     GatewayEffect,
     GatewayEvent,
     Json,
     ModelChanged,
     Reported,
+    RosterBrought,
     RunUnmasking,
     TaskEnded,
     TaskSubmitted,
     UnmaskingEnded,
 )
+from broker.roster_folder import RosterFolder
 from broker.task_folder import SubmittedTask, list_tasks, load_task, save_model
 from edgefl.errors import EdgeflError, StorageError, TransportError, first_known
 from edgefl.protocol import topics, unmasking
@@ -88,6 +91,7 @@ class GatewayRuntime:
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="gateway")
         self._tasks: dict[str, SubmittedTask] = {}
         self._evaluators: dict[str, Evaluator] = {}
+        self._roster_folder = RosterFolder(settings.state_dir)
         self._refused: set[str] = set()
         self._unfinished: set[str] = set()
         self._jobs: set[asyncio.Task[None]] = set()
@@ -172,11 +176,14 @@ class GatewayRuntime:
                 await self._events.put(LinkLost())
 
     async def _scan_tasks(self) -> None:
-        """Look for tasks that were handed in."""
+        """Look for tasks that were handed in, and for a roster that was signed."""
         while True:
             for name in list_tasks(self._settings.state_dir):
                 if name not in self._tasks and name not in self._refused:
                     await self._take_task(name)
+            roster = await asyncio.to_thread(self._roster_folder.read_new_roster)
+            if roster is not None:
+                await self._events.put(RosterBrought(content=roster))
             await asyncio.sleep(_SCAN_S)
 
     async def _take_task(self, name: str) -> None:
@@ -230,6 +237,8 @@ class GatewayRuntime:
             self._start(group, self._keep_model(effect), "evaluation")
         elif isinstance(effect, TaskEnded):
             self._unfinished.discard(effect.task)
+        elif isinstance(effect, EnrolmentWanted):
+            self._roster_folder.write_request(effect.devices)
         else:
             self._report(effect)
 

@@ -1,5 +1,7 @@
 """What a gateway is started with."""
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -27,6 +29,9 @@ class GatewaySettings:
 
     Attributes:
         signing_key: The gateway's identity; devices pin it.
+        enrolment_key: Who signs the roster away from this gateway; None lets the gateway sign it.
+        answer_s: How long devices have for each step of a new key epoch.
+        wall_clock_s: Seconds since 1970, for the day of an enrolment.
         grace_s: How long a device may be gone before a round stops waiting for it.
         gather_s: How long a round waits for known devices that are not online, once the floor is.
         relink_s: How long devices may take to come back after the broker was away; until then
@@ -39,6 +44,9 @@ class GatewaySettings:
     fleet: FleetName
     signing_key: SigningKey
     least_agent_version: str
+    enrolment_key: bytes | None = None
+    answer_s: float = 10.0
+    wall_clock_s: Callable[[], float] = time.time
     grace_s: float = 1.0
     gather_s: float = 5.0
     relink_s: float = 15.0

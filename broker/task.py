@@ -7,9 +7,17 @@ from dataclasses import asdict, dataclass, fields
 from edgefl.errors import ConfigError, EdgeflError
 from edgefl.privacy.plan import PrivacyPlan, make_privacy_plan
 from edgefl.protocol.plan import TrainingPlan
-from edgefl.protocol.round_setup import PhaseLimits, threshold_for
+from edgefl.protocol.reasons import AdversaryClass, RoundMode
+from edgefl.protocol.round_setup import PhaseLimits
+from edgefl.protocol.thresholds import thresholds_for
 from edgefl.protocol.topics import parse_fleet
 
+ADVERSARIES = {
+    "honest-but-curious": AdversaryClass.HONEST_BUT_CURIOUS,
+    "semi-malicious": AdversaryClass.SEMI_MALICIOUS,
+    "malicious": AdversaryClass.MALICIOUS,
+}
+MODES = {"secagg": RoundMode.SECAGG, "one-upload": RoundMode.ONE_UPLOAD}
 LEAST_COHORT = 3
 """With two devices, each one's update is the sum less the other's own."""
 
@@ -44,6 +52,11 @@ class TaskSpec:
         rotation: Rotate updates where that makes the masked input smaller.
         weighted: Weigh each update by its device's number of examples; without noise only.
         weight_bound: Largest weight, 1 unless `weighted`.
+        adversary: What the gateway is assumed to do: "honest-but-curious", "semi-malicious" or
+            "malicious"; sizes graph, thresholds and committee, and devices check it.
+        corrupt_permille: Devices that may collude with the gateway, in thousandths.
+        drop_permille: Devices that may drop out in a round, in thousandths.
+        mode: "secagg", or the experimental "one-upload".
     """
 
     name: str
@@ -70,10 +83,15 @@ class TaskSpec:
     rotation: bool = True
     weighted: bool = False
     weight_bound: int = 1
+    adversary: str = "honest-but-curious"
+    corrupt_permille: int = 0
+    drop_permille: int = 250
+    mode: str = "secagg"
 
     def __post_init__(self) -> None:
         """Check what the privacy plan does not."""
         self._check_name()
+        self._check_adversary()
         self._check_cohort()
         if not (_is_number(self.server_momentum) and 0 <= self.server_momentum < 1):
             raise ConfigError(
@@ -109,7 +127,7 @@ class TaskSpec:
                 repr(self.cohort),
                 "a sum over fewer hides nothing; enrol more devices",
             )
-        least = threshold_for(self.cohort) + 1
+        least = self._least_survivor_floor()
         if type(self.survivor_floor) is not int or not least <= self.survivor_floor <= self.cohort:
             raise ConfigError(
                 "E-SURVIVOR-FLOOR",
@@ -123,6 +141,25 @@ class TaskSpec:
                 f"a quorum from the survivor floor {self.survivor_floor} to {self.cohort}",
                 repr(self.quorum),
             )
+
+    def _check_adversary(self) -> None:
+        for name, known in (("adversary", ADVERSARIES), ("mode", MODES)):
+            if getattr(self, name) not in known:
+                raise ConfigError(
+                    "E-TASK-CHOICE", f"{name}: {', '.join(known)}", repr(getattr(self, name))
+                )
+        for name, most in (("corrupt_permille", 500), ("drop_permille", 1000)):
+            value = getattr(self, name)
+            if type(value) is not int or not 0 <= value <= most:
+                raise ConfigError("E-TASK-SHARE", f"{name} from 0 to {most}", repr(value))
+
+    def _least_survivor_floor(self) -> int:
+        return least_survivor_floor(
+            self.cohort,
+            adversary=ADVERSARIES[self.adversary],
+            corrupt_permille=self.corrupt_permille,
+            drop_permille=self.drop_permille,
+        )
 
     def _check_weights(self) -> None:
         for name in ("rotation", "weighted"):
@@ -181,6 +218,7 @@ class TaskSpec:
             check_in_s=self.check_in_s,
             share_keys_s=self.share_keys_s,
             masked_input_s=self.masked_input_s,
+            certificate_s=self.unmasking_s,
             unmasking_s=self.unmasking_s,
         )
 
@@ -214,9 +252,38 @@ class TaskSpec:
             raise ConfigError("E-TASK-FILE", "every required field", str(error)) from error
 
 
-def default_survivor_floor(cohort: int) -> int:
-    """Return a floor that leaves room for three devices in eight to drop out."""
-    return max(threshold_for(cohort) + 1, math.ceil(5 * cohort / 8))
+def least_survivor_floor(
+    cohort: int,
+    *,
+    adversary: AdversaryClass = AdversaryClass.HONEST_BUT_CURIOUS,
+    corrupt_permille: int = 0,
+    drop_permille: int = 0,
+) -> int:
+    """Return the least survivor floor with which a cohort of that size can be unmasked.
+
+    Raises:
+        ConfigError: No graph over so few devices withstands so many corrupt ones.
+    """
+    thresholds = thresholds_for(
+        adversary=adversary,
+        base_size=cohort,
+        roster_size=cohort,
+        corrupt_permille=corrupt_permille,
+        drop_permille=drop_permille,
+        survivor_floor=cohort,
+    )
+    # Nobody holds a share of its own secrets.
+    return max(thresholds.neighbourhood + 1, thresholds.certificate)
+
+
+def default_survivor_floor(cohort: int, least: int) -> int:
+    """Return a floor that leaves room for three devices in eight to drop out.
+
+    Args:
+        cohort: Most devices in one round.
+        least: What `least_survivor_floor` says.
+    """
+    return max(least, math.ceil(5 * cohort / 8))
 
 
 def _is_number(value: object) -> bool:

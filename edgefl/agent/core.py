@@ -4,8 +4,10 @@ The same class runs on a board (`edgefl.agent.runtime`) and in the simulator (`f
 """
 
 import hashlib
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypedDict
 
 from edgefl.agent.events import (
     AgentEffect,
@@ -19,11 +21,14 @@ from edgefl.agent.events import (
     Stop,
     TrainingEnded,
 )
+from edgefl.agent.keys import AgentKeys
 from edgefl.agent.outbox import Outbox
+from edgefl.agent.parts import ModelParts
 from edgefl.agent.spend import DeviceSpend
 from edgefl.errors import RemoteProtocolError, WireError
 from edgefl.protocol import topics
-from edgefl.protocol.device import DeviceIdentity, DeviceRound, EntropySource, call_id_of
+from edgefl.protocol.device import DeviceRound
+from edgefl.protocol.device_epoch import DAY_S, DeviceEpoch
 from edgefl.protocol.envelope import (
     NO_SESSION,
     Envelope,
@@ -32,6 +37,8 @@ from edgefl.protocol.envelope import (
     require_aggregator_message,
     seal_envelope,
 )
+from edgefl.protocol.epoch_events import PersistEpoch
+from edgefl.protocol.epoch_messages import EPOCH_AGGREGATOR_MESSAGES
 from edgefl.protocol.events import (
     AggregatorSaid,
     DeviceEffect,
@@ -39,29 +46,26 @@ from edgefl.protocol.events import (
     Masked,
     MaskJob,
     Persist,
-    PlanReceived,
     Refused,
     SendUp,
     Trained,
     TrainJob,
 )
-from edgefl.protocol.messages import (
-    AggregatorMessage,
-    AggregatorStatus,
-    Blob,
-    Call,
-    DeviceMessage,
-    GetBlob,
-    Hello,
-    Leave,
-    PlanAnnouncement,
-    Receipt,
-    Rejection,
-    RoundClosed,
-)
+from edgefl.protocol.identity import DeviceIdentity, EntropySource
+from edgefl.protocol.messages import AggregatorMessage, DeviceMessage
 from edgefl.protocol.plan import SessionPlan, session_id_of
 from edgefl.protocol.policy import DevicePolicy
 from edgefl.protocol.reasons import LeaveReason, Phase
+from edgefl.protocol.round_messages import Call, Leave, PlanAnnouncement, RoundClosed
+from edgefl.protocol.service_messages import (
+    AggregatorStatus,
+    Blob,
+    GetBlob,
+    Hello,
+    Receipt,
+    Rejection,
+)
+from edgefl.protocol.session_keys import call_id_of
 from edgefl.storage.base import KeyValueStore
 from edgefl.transport.core_events import Arrived, LinkLost, LinkRestored, Publish
 from edgefl.types import DeviceId, FleetName
@@ -74,8 +78,7 @@ _ROUND = "round"
 _LAST_ATTEMPT = "last-attempt"
 _HELLO = "hello"
 _ROUND_MESSAGE = "round"
-_BLOB = "blob "
-_CACHED_BLOBS = 3
+_PART = "model part "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +86,9 @@ class AgentSettings:
     """What an agent is started with.
 
     Attributes:
+        enrolment_key: Who signs the roster; None pins the first one that is heard.
+        has_aes: This processor has AES instructions.
+        wall_clock_s: Seconds since 1970 as far as the device knows; it may be wrong.
         is_available: Tells whether the device may take part now (power, temperature, hours).
     """
 
@@ -90,6 +96,9 @@ class AgentSettings:
     identity: DeviceIdentity
     policy: DevicePolicy
     agent_version: str
+    enrolment_key: bytes | None = None
+    has_aes: bool = False
+    wall_clock_s: Callable[[], float] = time.time
     is_available: Callable[[], bool] = lambda: True
 
 
@@ -116,10 +125,19 @@ class AgentCore:
         self._spend = DeviceSpend(store.namespace("spend"), settings.policy.privacy)
         self._gateway_key = store.get(_GATEWAY_KEY)
         self._last_attempt = int.from_bytes(store.get(_LAST_ATTEMPT) or b"", "big")
-        self._round = self._restore_round()
         self._outbox = Outbox()
-        self._blobs: dict[bytes, bytes] = {}
-        self._waiting_job: TrainJob | None = None
+        self._keys = AgentKeys(
+            store=store,
+            entropy=entropy,
+            outbox=self._outbox,
+            identity=settings.identity,
+            fleet=settings.fleet,
+            policy=settings.policy,
+            has_aes=settings.has_aes,
+            enrolment_key=settings.enrolment_key,
+        )
+        self._round = self._restore_round()
+        self._parts = ModelParts()
         self._is_linked = False
         self._epoch: int | None = None
         self._hello_digest: bytes | None = None
@@ -176,18 +194,23 @@ class AgentCore:
 
     def _greet(self, now_s: float) -> list[AgentEffect]:
         """Say hello, and send again what may have been lost."""
+        effects = [*self._say_hello(now_s), *self._keys.resume(now_s)]
+        if self._round is not None:
+            effects += self._carry_out(self._round.resume(), now_s)
+        if self._parts.waiting is not None:
+            effects += self._start_or_fetch(self._parts.waiting, now_s)
+        return effects
+
+    def _say_hello(self, now_s: float) -> list[AgentEffect]:
         hello = Hello(
             identity_key=self._settings.identity.signing_key.public_key,
             agent_version=self._settings.agent_version,
+            roster_number=self._keys.epoch.roster_number,
+            key_epoch=self._keys.open_number,
         )
         greeting = self._sealed(hello, Header(sender=self._device))
         self._hello_digest = hashlib.sha256(greeting.payload).digest()
-        effects: list[AgentEffect] = [self._outbox.put(_HELLO, greeting, now_s)]
-        if self._round is not None:
-            effects += self._carry_out(self._round.resume(), now_s)
-        if self._waiting_job is not None:
-            effects += self._start_or_fetch(self._waiting_job, now_s)
-        return effects
+        return [self._outbox.put(_HELLO, greeting, now_s)]
 
     def _on_woken(self, now_s: float) -> list[AgentEffect]:
         return [*self._outbox.due(now_s)] if self._is_linked else []
@@ -209,6 +232,8 @@ class AgentCore:
             return []
         if isinstance(message, Blob):
             return self._on_blob(message, now_s)
+        if isinstance(message, EPOCH_AGGREGATOR_MESSAGES):
+            return self._keys.handle(message, now_s, self._settings.wall_clock_s())
         if isinstance(message, Rejection):
             error = RemoteProtocolError(
                 message.code, "a device that the gateway accepts", message.text
@@ -247,17 +272,16 @@ class AgentCore:
                 round_number=call.round_number, attempt=call.attempt, sender=self._device
             )
             return [self._sealed(Leave(reason=LeaveReason.NOT_AVAILABLE), header)]
+        try:
+            device_round = DeviceRound.answer(call, **self._round_arguments())
+        except RemoteProtocolError as error:
+            # The hello says which keys the device has; the gateway sends what it lacks.
+            return [Noticed(error=error), *self._say_hello(now_s)]
         self._store.put_many({_LAST_ATTEMPT: call.attempt.to_bytes(8, "big"), _ROUND: None})
         self._last_attempt = call.attempt
         self._forget_job()
-        self._round = DeviceRound.answer(
-            call,
-            identity=self._settings.identity,
-            policy=self._settings.policy,
-            entropy=self._entropy,
-            fleet=fleet,
-        )
-        return self._carry_out(self._round.begin(), now_s)
+        self._round = device_round
+        return self._carry_out(device_round.begin(), now_s)
 
     def _on_session_message(
         self, envelope: Envelope, message: AggregatorMessage, now_s: float
@@ -280,10 +304,10 @@ class AgentCore:
         if device_round.plan is None:
             try:
                 self._spend.require_room(SessionPlan.from_bytes(message.plan).privacy)
-            except RemoteProtocolError as error:
+            except (RemoteProtocolError, WireError) as error:
                 leaving = device_round.leave(LeaveReason.PLAN_REFUSED)
                 return [Noticed(error=error), *self._carry_out(leaving, now_s)]
-        return self._carry_out(device_round.handle(PlanReceived(plan=message.plan)), now_s)
+        return self._carry_out(device_round.handle(AggregatorSaid(message=message)), now_s)
 
     def _on_unknown_session(self, header: Header, message: AggregatorMessage) -> list[AgentEffect]:
         """Say so when asked about a session whose record is gone: it counts as a dropout."""
@@ -311,6 +335,9 @@ class AgentCore:
     def _carry_out_one(self, effect: DeviceEffect, now_s: float) -> list[AgentEffect]:
         if isinstance(effect, Persist):
             self._store.put(_ROUND, effect.snapshot)
+            return []
+        if isinstance(effect, PersistEpoch):
+            self._keys.persist(effect)
             return []
         if isinstance(effect, SendUp):
             return self._send(effect.message, now_s)
@@ -361,42 +388,26 @@ class AgentCore:
 
     def _start_or_fetch(self, job: TrainJob, now_s: float) -> list[AgentEffect]:
         """Start training once the bundle and the parameters are here; ask for what is missing."""
-        wanted = (job.plan.bundle_sha256, job.plan.parameters_sha256)
-        missing = [sha256 for sha256 in wanted if sha256 not in self._blobs]
+        missing = self._parts.missing(job)
         if missing:
-            self._waiting_job = job
             header = Header(sender=self._device)
             return [
                 self._outbox.put(
-                    _blob_slot(sha256), self._sealed(GetBlob(sha256=sha256), header), now_s
+                    _part_slot(sha256), self._sealed(GetBlob(sha256=sha256), header), now_s
                 )
                 for sha256 in missing
             ]
-        self._waiting_job = None
-        return [
-            RunTraining(
-                plan=job.plan,
-                bundle=self._blobs[job.plan.bundle_sha256],
-                parameters=self._blobs[job.plan.parameters_sha256],
-            )
-        ]
+        bundle, parameters = self._parts.of(job)
+        return [RunTraining(plan=job.plan, bundle=bundle, parameters=parameters)]
 
     def _forget_job(self) -> None:
-        self._waiting_job = None
-        self._outbox.drop(_BLOB)
+        self._parts.waiting = None
+        self._outbox.drop(_PART)
 
     def _on_blob(self, message: Blob, now_s: float) -> list[AgentEffect]:
-        job = self._waiting_job
-        sha256 = hashlib.sha256(message.content).digest()
-        self._outbox.drop(_blob_slot(sha256))
-        if job is None or sha256 not in (job.plan.bundle_sha256, job.plan.parameters_sha256):
-            return []
-        self._blobs[sha256] = message.content
-        while len(self._blobs) > _CACHED_BLOBS:
-            oldest = next(key for key in self._blobs if key != job.plan.bundle_sha256)
-            del self._blobs[oldest]
-        missing = {job.plan.bundle_sha256, job.plan.parameters_sha256} - self._blobs.keys()
-        return [] if missing else self._start_or_fetch(job, now_s)
+        sha256, job = self._parts.take(message.content)
+        self._outbox.drop(_part_slot(sha256))
+        return [] if job is None else self._start_or_fetch(job, now_s)
 
     def _on_job_ended(self, event: TrainingEnded | MaskingEnded, now_s: float) -> list[AgentEffect]:
         device_round = self._round
@@ -406,7 +417,8 @@ class AgentCore:
         if not is_current or device_round.phase is not Phase.MASKED_INPUT:
             return []  # The round went on without this result.
         if isinstance(event, TrainingEnded):
-            return self._carry_out(device_round.handle(Trained(update=event.update)), now_s)
+            trained = Trained(update=event.update, examples=event.examples)
+            return self._carry_out(device_round.handle(trained), now_s)
         if event.packed is None:
             return self._carry_out(device_round.handle(Trained(update=None)), now_s)
         return self._carry_out(device_round.handle(Masked(packed=event.packed)), now_s)
@@ -437,22 +449,36 @@ class AgentCore:
         if snapshot is None:
             return None
         try:
-            restored = DeviceRound.restore(
-                snapshot,
-                identity=self._settings.identity,
-                policy=self._settings.policy,
-                entropy=self._entropy,
-                fleet=self._settings.fleet,
-            )
+            restored = DeviceRound.restore(snapshot, **self._round_arguments())
         except WireError:
-            # Written by another version: this device counts as a dropout of that round.
+            # Written by another version, or for keys that are gone: this device counts as a
+            # dropout of that round.
             self._store.delete(_ROUND)
             return None
         return None if restored.phase.is_final else restored
 
+    def _round_arguments(self) -> "_RoundArguments":
+        return {
+            "identity": self._settings.identity,
+            "policy": self._settings.policy,
+            "entropy": self._entropy,
+            "epoch": self._keys.epoch,
+            "gateway_key": self._gateway_key or b"",
+            "today": int(self._settings.wall_clock_s() // DAY_S),
+        }
 
-def _blob_slot(sha256: bytes) -> str:
-    return _BLOB + sha256.hex()
+
+class _RoundArguments(TypedDict):
+    identity: DeviceIdentity
+    policy: DevicePolicy
+    entropy: EntropySource
+    epoch: DeviceEpoch
+    gateway_key: bytes
+    today: int
+
+
+def _part_slot(sha256: bytes) -> str:
+    return _PART + sha256.hex()
 
 
 def _foreign_gateway(pinned: bytes, found: bytes) -> RemoteProtocolError:

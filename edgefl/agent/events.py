@@ -17,11 +17,13 @@ class TrainingEnded:
     Attributes:
         session_id: The session that it was for.
         note: One phrase for the log; never numbers of the data.
+        examples: How many examples the device has; its weight where the task is weighted.
     """
 
     session_id: bytes
     update: Update | None
     note: str
+    examples: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +75,14 @@ class RoundEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeysReady:
+    """For the log: a key epoch is open, so that the device can check in to rounds."""
+
+    key_epoch: int
+    members: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Noticed:
     """For the log: something was refused or ignored, with the consequence."""
 
@@ -86,4 +96,6 @@ class Stop:
     error: EdgeflError
 
 
-AgentEffect = Publish | RunTraining | RunMasking | PhaseReached | RoundEnded | Noticed | Stop
+AgentEffect = (
+    Publish | RunTraining | RunMasking | PhaseReached | RoundEnded | KeysReady | Noticed | Stop
+)

@@ -13,6 +13,7 @@ from edgefl.agent.core import STATUS_OFFLINE, AgentCore
 from edgefl.agent.events import (
     AgentEffect,
     AgentEvent,
+    KeysReady,
     MaskingEnded,
     Noticed,
     PhaseReached,
@@ -211,7 +212,7 @@ class AgentRuntime:
         except TrainingError as error:
             _LOGGER.warning("training failed: %s", error)
             return TrainingEnded(session_id=session_id, update=None, note="failed to train")
-        return TrainingEnded(session_id=session_id, update=update, note="trained")
+        return TrainingEnded(session_id=session_id, update=update, note="trained", examples=len(self._data.x))
 
     def _open_trainer(self, effect: RunTraining) -> Trainer:
         sha256 = effect.plan.bundle_sha256
@@ -231,8 +232,10 @@ class AgentRuntime:
         await self._events.put(MaskingEnded(session_id=session_id, packed=masked.packed))
 
 
-def _log(effect: PhaseReached | RoundEnded | Noticed) -> None:
-    if isinstance(effect, PhaseReached):
+def _log(effect: PhaseReached | RoundEnded | KeysReady | Noticed) -> None:
+    if isinstance(effect, KeysReady):
+        _LOGGER.info("key epoch %s is open with %s members", effect.key_epoch, effect.members)
+    elif isinstance(effect, PhaseReached):
         _LOGGER.debug("round=%s phase=%s", effect.round_number, effect.phase.name)
     elif isinstance(effect, RoundEnded):
         left = "" if effect.left is None else f" left={effect.left.name}"

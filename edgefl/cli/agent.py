@@ -17,13 +17,13 @@ from edgefl.cli.options import (
     add_reset_state,
     default_state_dir,
     parse_endpoint,
+    parse_public_key,
     set_state_aside,
 )
 from edgefl.cli.signals import run_until_signal
 from edgefl.data.source import load_source
 from edgefl.errors import ConfigError, EnvironmentProblem
 from edgefl.protocol import topics
-from edgefl.protocol.limits import KEY_BYTES
 from edgefl.protocol.policy import DevicePolicy
 from edgefl.storage.sqlite import open_sqlite
 from edgefl.training.base import Trainer, TrainingData
@@ -116,7 +116,7 @@ def run_agent(options: argparse.Namespace) -> int:
                 identity=identity,
                 policy=policy,
                 agent_version=__version__,
-                enrolment_key=_enrolment_key(options.enrolment_key),
+                enrolment_key=parse_public_key(options.enrolment_key),
             ),
             store=store,
             entropy=HedgedEntropy(store.namespace("entropy"), identity.signing_key.export_seed()),
@@ -151,18 +151,6 @@ def _policy(options: argparse.Namespace) -> DevicePolicy:
             "least_survivors": options.least_survivors,
         },
     )
-
-
-def _enrolment_key(text: str | None) -> bytes | None:
-    if text is None:
-        return None
-    try:
-        key = bytes.fromhex(text)
-    except ValueError:
-        key = b""
-    if len(key) != KEY_BYTES:
-        raise ConfigError("E-ENROLMENT-KEY", "64 hex digits", repr(text[:80]))
-    return key
 
 
 def _require_training_backend() -> None:

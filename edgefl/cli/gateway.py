@@ -11,6 +11,7 @@ from edgefl.cli.options import (
     add_common,
     add_reset_state,
     default_state_dir,
+    parse_public_key,
     require_port,
     set_state_aside,
 )
@@ -39,6 +40,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--port", type=int, default=DEFAULT_PORT, help="MQTT port on loopback; 0 picks a free one"
     )
     run.add_argument("--fleet", default=DEFAULT_FLEET, help="the fleet's name")
+    run.add_argument(
+        "--enrolment-key",
+        help="hex public key that signs the roster away from this gateway (edgefl roster init); "
+        "without it the gateway enrols every device that says hello, which is safe against an "
+        "honest-but-curious gateway only",
+    )
     run.add_argument("--stop-when-idle", action="store_true", help="end when every task has ended")
     add_reset_state(run, _LOST_BY_RESET)
     add_common(run)
@@ -65,6 +72,7 @@ def run_gateway_command(options: argparse.Namespace) -> int:
                 state_dir=state_dir,
                 fleet=fleet,
                 port=port,
+                enrolment_key=parse_public_key(options.enrolment_key),
                 stop_when_idle=options.stop_when_idle,
                 on_report=show,
             )

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from edgefl.errors import ConfigError
+from edgefl.protocol.limits import KEY_BYTES
 from edgefl.storage.sqlite_file import set_aside
 
 _LOGGER = logging.getLogger(__name__)
@@ -54,6 +55,28 @@ def default_state_dir(role: str) -> Path:
     service = os.environ.get("STATE_DIRECTORY")
     base = Path(service) if service else Path.home() / ".local" / "share" / "edgefl"
     return base / role
+
+
+def parse_public_key(text: str | None) -> bytes | None:
+    """Read an Ed25519 public key of 64 hex digits; None stays None.
+
+    Raises:
+        ConfigError: It is something else.
+    """
+    if text is None:
+        return None
+    try:
+        key = bytes.fromhex(text)
+    except ValueError:
+        key = b""
+    if len(key) != KEY_BYTES:
+        raise ConfigError(
+            "E-ENROLMENT-KEY",
+            "a public key of 64 hex digits",
+            repr(text[:80]),
+            "'edgefl roster init' and 'edgefl roster show' print it",
+        )
+    return key
 
 
 def parse_endpoint(text: str) -> tuple[str, int]:

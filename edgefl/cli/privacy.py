@@ -81,16 +81,19 @@ def _add_epsilon(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def run_epsilon(options: argparse.Namespace) -> int:
     """Compute and show the epsilons of a plan."""
-    from broker.task import default_survivor_floor
+    from broker.task import LEAST_COHORT, default_survivor_floor, least_survivor_floor
     from edgefl.privacy.epsilons import epsilon_report
     from edgefl.privacy.plan import make_privacy_plan
 
     floor = options.survivor_floor
+    if floor is None:
+        cohort = max(options.cohort, LEAST_COHORT)  # A smaller one is refused below.
+        floor = default_survivor_floor(cohort, least_survivor_floor(cohort))
     plan = make_privacy_plan(
         clip_norm=options.clip_norm,
         noise_multiplier=options.noise_multiplier,
         n_cohort=options.cohort,
-        survivor_floor=default_survivor_floor(options.cohort) if floor is None else floor,
+        survivor_floor=floor,
         colluders=options.colluders,
         dimension=options.dimension,
         delta=options.delta,

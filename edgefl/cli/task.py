@@ -104,6 +104,7 @@ def _add_submit(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         "--ring-bits", type=int, help="bits per coordinate (default: fewest that suffice)"
     )
     _add_sum(submit)
+    _add_adversary(submit)
     submit.add_argument("--epochs", type=int, default=1, help="local passes over a device's data")
     submit.add_argument("--batch-size", type=int, default=16, help="rows per local step")
     submit.add_argument("--lr", type=float, default=0.05, help="learning rate on the device")
@@ -142,6 +143,37 @@ def _add_sum(submit: argparse.ArgumentParser) -> None:
         type=int,
         help="with --weighted: examples beyond this do not count, 256 unless given; doubling it "
         "costs one more bit per coordinate",
+    )
+
+
+def _add_adversary(submit: argparse.ArgumentParser) -> None:
+    submit.add_argument(
+        "--adversary",
+        choices=["honest-but-curious", "semi-malicious", "malicious"],
+        default="honest-but-curious",
+        help="what devices shall assume of the gateway; the stronger, the larger graph and "
+        "thresholds; 'malicious' needs a roster signed off the gateway, and adds a certificate by "
+        "a committee before anything is unmasked ('edgefl secagg sizes' shows the numbers)",
+    )
+    submit.add_argument(
+        "--corrupt-permille",
+        type=int,
+        default=0,
+        help="devices that may collude with the gateway, in thousandths",
+    )
+    submit.add_argument(
+        "--drop-permille",
+        type=int,
+        default=250,
+        help="devices that may drop out of a round, in thousandths",
+    )
+    submit.add_argument(
+        "--mode",
+        choices=["secagg", "one-upload"],
+        default="secagg",
+        help="EXPERIMENTAL one-upload: each device publishes once in a round and a committee "
+        "unmasks; its security argument is not complete (docs/threat-model.md), and devices "
+        "refuse it unless their policy file says allow_experimental = true",
     )
 
 
@@ -226,18 +258,34 @@ def _state(options: argparse.Namespace) -> Path:
 def _task_of(
     options: argparse.Namespace,
 ) -> "tuple[bytes, TaskSpec, TrainingData | None]":
-    from broker.task import DEFAULT_WEIGHT_BOUND, TaskSpec, default_survivor_floor
+    from broker.task import (
+        ADVERSARIES,
+        DEFAULT_WEIGHT_BOUND,
+        LEAST_COHORT,
+        TaskSpec,
+        default_survivor_floor,
+        least_survivor_floor,
+    )
 
     if options.model == _DEMO_MODEL:
         return _demo_task_of(options)
     floor = options.survivor_floor
+    if floor is None:
+        cohort = max(options.cohort, LEAST_COHORT)  # A smaller one is refused below.
+        least = least_survivor_floor(
+            cohort,
+            adversary=ADVERSARIES[options.adversary],
+            corrupt_permille=options.corrupt_permille,
+            drop_permille=options.drop_permille,
+        )
+        floor = default_survivor_floor(cohort, least)
     usual_bound = DEFAULT_WEIGHT_BOUND if options.weighted else 1
     spec = TaskSpec(
         name=options.name,
         rounds=options.rounds,
         cohort=options.cohort,
         quorum=options.cohort if options.quorum is None else options.quorum,
-        survivor_floor=default_survivor_floor(options.cohort) if floor is None else floor,
+        survivor_floor=floor,
         colluders=options.colluders,
         clip_norm=options.clip_norm,
         noise_multiplier=options.noise_multiplier,
@@ -247,6 +295,10 @@ def _task_of(
         rotation=not options.no_rotation,
         weighted=options.weighted,
         weight_bound=usual_bound if options.weight_bound is None else options.weight_bound,
+        adversary=options.adversary,
+        corrupt_permille=options.corrupt_permille,
+        drop_permille=options.drop_permille,
+        mode=options.mode,
         local_epochs=options.epochs,
         batch_size=options.batch_size,
         learning_rate=options.lr,

@@ -7,8 +7,8 @@ never comes. To die in CHECK_IN it is killed after its last message of the round
 from collections import Counter
 from dataclasses import dataclass, field
 
-from edgefl.protocol.messages import CheckIn, MaskedInput, RevealedShares, SharedKeys
 from edgefl.protocol.reasons import OPEN_PHASES, Phase
+from edgefl.protocol.round_messages import CheckIn, MaskedInput, RevealedShares, SharedKeys
 
 _DIES_AFTER = {
     CheckIn.kind: Phase.SHARE_KEYS,

@@ -6,7 +6,7 @@ from typing import TextIO
 
 from edgefl.demo.chaos import BROKER, GATEWAY, Kill, Seen
 from edgefl.demo.record import Event
-from edgefl.protocol.messages import CheckIn, MaskedInput, RevealedShares, SharedKeys
+from edgefl.protocol.round_messages import CheckIn, MaskedInput, RevealedShares, SharedKeys
 
 _COMPLETES = {
     CheckIn.kind: "CHECK_IN",

@@ -4,21 +4,35 @@ from dataclasses import dataclass
 from dataclasses import field as attribute
 from typing import ClassVar
 
+from edgefl.protocol.key_bundle import MAX_KEY_EPOCH
 from edgefl.protocol.limits import DIGEST_BYTES, KEY_BYTES
+from edgefl.protocol.roster_epoch import MAX_ROSTER_NUMBER
 from edgefl.protocol.wire import Body, as_bytes, as_int, as_text, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
-    """A device says who it is, at each connection."""
+    """A device says who it is and what it has, at each connection.
+
+    Attributes:
+        roster_number: Number of the roster header that it has pinned; 0 for none.
+        key_epoch: Number of the key epoch that it can take part in; 0 for none.
+    """
 
     kind: ClassVar[int] = 1
     identity_key: bytes
     agent_version: str
+    roster_number: int = 0
+    key_epoch: int = 0
 
     def to_body(self) -> Body:
         """Return the CBOR map."""
-        return {0: self.identity_key, 1: self.agent_version}
+        return {
+            0: self.identity_key,
+            1: self.agent_version,
+            2: self.roster_number,
+            3: self.key_epoch,
+        }
 
     @classmethod
     def from_body(cls, body: Body) -> "Hello":
@@ -26,6 +40,8 @@ class Hello:
         return cls(
             identity_key=as_bytes(field(body, 0), KEY_BYTES),
             agent_version=as_text(field(body, 1), 64),
+            roster_number=as_int(field(body, 2), 0, MAX_ROSTER_NUMBER),
+            key_epoch=as_int(field(body, 3), 0, MAX_KEY_EPOCH),
         )
 
 
@@ -82,27 +98,16 @@ class Blob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AggregatorStatus:
-    """Retained: the aggregator is there, who it is, and how often it has started.
-
-    Attributes:
-        epoch: Starts of this aggregator.
-        enrolment_key: Ed25519 key that signs the roster; a device pins it like the identity key.
-    """
+    """Retained: the aggregator is there, who it is, and how often it has started."""
 
     kind: ClassVar[int] = 24
     identity_key: bytes
     epoch: int
     least_agent_version: str
-    enrolment_key: bytes
 
     def to_body(self) -> Body:
         """Return the CBOR map."""
-        return {
-            0: self.identity_key,
-            1: self.epoch,
-            2: self.least_agent_version,
-            3: self.enrolment_key,
-        }
+        return {0: self.identity_key, 1: self.epoch, 2: self.least_agent_version}
 
     @classmethod
     def from_body(cls, body: Body) -> "AggregatorStatus":
@@ -111,7 +116,6 @@ class AggregatorStatus:
             identity_key=as_bytes(field(body, 0), KEY_BYTES),
             epoch=as_int(field(body, 1), 0, 2**53),
             least_agent_version=as_text(field(body, 2), 64),
-            enrolment_key=as_bytes(field(body, 3), KEY_BYTES),
         )
 
 

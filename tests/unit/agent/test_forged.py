@@ -11,8 +11,8 @@ from edgefl.privacy.plan import PrivacyPolicy
 from edgefl.protocol import topics
 from edgefl.protocol.device import DeviceIdentity
 from edgefl.protocol.envelope import Header, seal_envelope
-from edgefl.protocol.messages import AggregatorStatus, Hello
 from edgefl.protocol.policy import DevicePolicy
+from edgefl.protocol.service_messages import AggregatorStatus, Hello
 from edgefl.storage.memory import MemoryStore
 from edgefl.transport.core_events import Arrived, LinkRestored, Publish
 from edgefl.types import DeviceId, FleetName

@@ -5,7 +5,7 @@ import hashlib
 from edgefl._native import Seed, SigningKey
 from edgefl.agent.outbox import Outbox
 from edgefl.protocol.envelope import open_envelope
-from edgefl.protocol.messages import Hello
+from edgefl.protocol.service_messages import Hello
 from edgefl.transport.core_events import Publish, Woken
 from tests.unit.agent.test_forged import UPLINK, greet, start_agent, start_gateway
 

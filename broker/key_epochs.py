@@ -1,0 +1,267 @@
+"""The gateway's key epochs: opened before rounds need them, durable, carried to the devices."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from broker.enrolment import Enrolment
+from broker.events import EnrolmentWanted, GatewayEffect, Reported
+from broker.mailer import Mailer
+from broker.reports import (
+    enrolment_report,
+    key_epoch_aborted_report,
+    key_epoch_report,
+    refused_report,
+)
+from broker.settings import GatewaySettings
+from edgefl.errors import StorageError, WireError
+from edgefl.protocol.aggregator_epoch import AggregatorEpoch
+from edgefl.protocol.epoch_events import (
+    AggregatorEpochEffect,
+    AggregatorEpochEvent,
+    BeginEpoch,
+    DeviceJoined,
+    DeviceLeft,
+    DeviceRefused,
+    EpochAborted,
+    EpochDeviceSaid,
+    EpochReady,
+    EpochTimerFired,
+    PersistEpoch,
+    RosterSigned,
+    SendEpochDown,
+    SetEpochTimer,
+)
+from edgefl.protocol.epoch_messages import EpochDeviceMessage
+from edgefl.protocol.identity import EntropySource
+from edgefl.protocol.member_keys import MemberKeys
+from edgefl.protocol.service_messages import Hello
+from edgefl.storage.base import KeyValueStore
+
+_STATE = "state"
+_WORTH_A_NEW_EPOCH = 20
+"""A new key epoch is opened for one newcomer in as many members."""
+
+
+class KeyEpochs:
+    """Roster and key epochs of the gateway's fleet.
+
+    Args:
+        store: A durable namespace of its own.
+        enrolment: Who is in the roster.
+        fleet: The fleet's name.
+        entropy: Where the gateway's nonces come from.
+        mailer: Addresses the messages.
+        answer_s: How long devices have for each of the two steps.
+        pause_s: The pause after a key epoch that did not open.
+        wall_clock_s: Seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        store: KeyValueStore,
+        *,
+        enrolment: Enrolment,
+        fleet: str,
+        entropy: EntropySource,
+        mailer: Mailer,
+        answer_s: float,
+        pause_s: float,
+        wall_clock_s: Callable[[], float],
+    ) -> None:
+        """Go on with the key epoch that was open.
+
+        Raises:
+            WireError: The stored state is damaged.
+        """
+        self._store = store
+        self._enrolment = enrolment
+        self._mailer = mailer
+        self._pause_s = pause_s
+        self._wall_clock_s = wall_clock_s
+        self._timer_s: float | None = None
+        self._not_before_s = 0.0
+        self._asked_for: set[str] = set()
+        self._machine = AggregatorEpoch(
+            fleet=fleet,
+            roster=enrolment.roster,
+            entropy=entropy,
+            answer_s=answer_s,
+            snapshot=store.get(_STATE),
+        )
+
+    # ------------------------------------------------------------ public
+
+    @property
+    def keys(self) -> MemberKeys | None:
+        """The members of the open key epoch."""
+        return self._machine.keys
+
+    @property
+    def enrolment(self) -> Enrolment:
+        """Who is in the roster."""
+        return self._enrolment
+
+    @property
+    def members(self) -> frozenset[str]:
+        """Devices that rounds can call."""
+        return frozenset(() if self.keys is None else self.keys.devices)
+
+    @property
+    def wakeup_s(self) -> float | None:
+        """When `wake` is wanted."""
+        return self._timer_s
+
+    def take_index(self) -> int | None:
+        """Take the next key index, durably; None where there is none left."""
+        index = self._machine.take_index()
+        self._store.put(_STATE, self._machine.snapshot())
+        return index
+
+    def on_hello(self, device: str, hello: Hello, now_s: float) -> list[GatewayEffect]:
+        """Send a device what it lacks of roster and key epochs."""
+        joined = DeviceJoined(
+            device=device, roster_number=hello.roster_number, key_epoch=hello.key_epoch
+        )
+        return self._feed(joined, now_s)
+
+    def on_gone(self, device: str, now_s: float) -> list[GatewayEffect]:
+        """Note that a device is gone."""
+        return self._feed(DeviceLeft(device=device), now_s)
+
+    def on_message(
+        self, device: str, message: EpochDeviceMessage, now_s: float
+    ) -> list[GatewayEffect]:
+        """Take a device's bundle or nonce, whose signature was checked."""
+        return self._feed(EpochDeviceSaid(device=device, message=message), now_s)
+
+    def on_roster(self, content: bytes, now_s: float) -> list[GatewayEffect]:
+        """Take a roster file that the operator brought.
+
+        Raises:
+            ConfigError: It cannot be taken.
+        """
+        roster = self._enrolment.take(content)
+        return [] if roster is None else self._feed(RosterSigned(roster=roster), now_s)
+
+    def ask_for_enrolment(self, known: Mapping[str, bytes]) -> list[GatewayEffect]:
+        """Ask the operator to enrol the devices that are new, where the gateway cannot.
+
+        Args:
+            known: Identity key by device.
+        """
+        wanted = {
+            device: key
+            for device, key in known.items()
+            if not self._enrolment.is_enrolled(device, key)
+        }
+        if self._enrolment.is_automatic or not wanted or wanted.keys() == self._asked_for:
+            return []
+        self._asked_for = set(wanted)
+        return [EnrolmentWanted(devices=wanted), enrolment_report(len(wanted))]
+
+    def wake(self, now_s: float) -> list[GatewayEffect]:
+        """Go on where the time is up."""
+        if self._timer_s is None or now_s < self._timer_s:
+            return []
+        self._timer_s = None
+        return self._feed(EpochTimerFired(), now_s) if self._machine.is_busy else []
+
+    def prepare(
+        self, known: Mapping[str, bytes], online: Collection[str], needed: int, now_s: float
+    ) -> tuple[bool, list[GatewayEffect]]:
+        """Open a key epoch if the next round needs one.
+
+        Args:
+            known: Identity key by device.
+            online: Devices that are online.
+            needed: Least members that must be online.
+            now_s: The time.
+
+        Returns:
+            Whether a round can open now, and what to do.
+        """
+        if self._machine.is_busy:
+            return False, []
+        if not self._is_needed(known, online, needed):
+            return True, []
+        if now_s < self._not_before_s:
+            self._timer_s = self._not_before_s
+            return False, []
+        effects: list[GatewayEffect] = []
+        if self._enrolment.is_automatic and self._strangers(known, online):
+            roster = self._enrolment.sign(known, self._wall_clock_s())
+            effects += self._feed(RosterSigned(roster=roster), now_s)
+        effects += self._feed(BeginEpoch(needed=needed), now_s)
+        return False, effects
+
+    # ------------------------------------------------------------ helpers
+
+    def _is_needed(self, known: Mapping[str, bytes], online: Collection[str], needed: int) -> bool:
+        members = self.members
+        if self.keys is None or self._machine.is_due or len(members & set(online)) < needed:
+            return True
+        newcomers = set(self._machine.outside)
+        if self._enrolment.is_automatic:
+            newcomers |= self._strangers(known, online)
+        return len(newcomers & set(online)) >= max(1, len(members) // _WORTH_A_NEW_EPOCH)
+
+    def _strangers(self, known: Mapping[str, bytes], online: Collection[str]) -> set[str]:
+        return {
+            device for device in online if not self._enrolment.is_enrolled(device, known[device])
+        }
+
+    def _feed(self, event: AggregatorEpochEvent, now_s: float) -> list[GatewayEffect]:
+        return self._carry_out(self._machine.handle(event, now_s), now_s)
+
+    def _carry_out(
+        self, effects: Iterable[AggregatorEpochEffect], now_s: float
+    ) -> list[GatewayEffect]:
+        out: list[GatewayEffect] = []
+        for effect in effects:
+            if isinstance(effect, PersistEpoch):
+                self._store.put(_STATE, effect.snapshot)
+            elif isinstance(effect, SendEpochDown):
+                out.append(self._mailer.to_device(effect.device, effect.message))
+            elif isinstance(effect, SetEpochTimer):
+                self._timer_s = effect.at_s
+            else:
+                out.append(self._report(effect, now_s))
+        return out
+
+    def _report(self, effect: EpochReady | EpochAborted | DeviceRefused, now_s: float) -> Reported:
+        if isinstance(effect, EpochReady):
+            self._timer_s = None
+            return key_epoch_report(effect.epoch, is_automatic=self._enrolment.is_automatic)
+        if isinstance(effect, EpochAborted):
+            # Whatever kept it from opening gets time to pass.
+            self._timer_s = self._not_before_s = now_s + self._pause_s
+            return key_epoch_aborted_report(effect)
+        return refused_report(effect.error.code, effect.device)
+
+
+def open_key_epochs(
+    settings: GatewaySettings, store: KeyValueStore, entropy: EntropySource, mailer: Mailer
+) -> KeyEpochs:
+    """Return a gateway's key epochs where its store left them.
+
+    Raises:
+        StorageError: The stored state is damaged, or of another enrolment key.
+    """
+    enrolment = Enrolment(
+        store.namespace("enrolment"),
+        fleet=settings.fleet,
+        signing_key=settings.signing_key,
+        enrolment_key=settings.enrolment_key,
+    )
+    try:
+        return KeyEpochs(
+            store.namespace("epochs"),
+            enrolment=enrolment,
+            fleet=settings.fleet,
+            entropy=entropy,
+            mailer=mailer,
+            answer_s=settings.answer_s,
+            pause_s=settings.pause_s,
+            wall_clock_s=settings.wall_clock_s,
+        )
+    except WireError as error:
+        raise StorageError("E-STATE-DAMAGED", "readable key epochs", error.found) from error
