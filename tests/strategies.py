@@ -28,6 +28,7 @@ from edgefl.protocol.messages import (
 )
 from edgefl.protocol.reasons import AbortReason, LeaveReason, Phase
 from edgefl.protocol.wire import MAX_DEPTH
+from tests.epoch_strategies import EPOCH_BY_TYPE
 
 DIGESTS = st.binary(min_size=32, max_size=32)
 NAMES = st.text("abcdefghij0123456789._-", min_size=1, max_size=64)
@@ -45,6 +46,7 @@ ADVERTS = st.builds(
 )
 
 BY_TYPE: dict[type[Message], st.SearchStrategy[Message]] = {
+    **EPOCH_BY_TYPE,
     Hello: st.builds(Hello, identity_key=DIGESTS, agent_version=st.text(max_size=64)),
     CheckIn: st.builds(CheckIn, call_id=DIGESTS, advert=ADVERTS),
     SharedKeys: st.builds(

@@ -16,6 +16,7 @@ _COMMANDS = {
     "demo": "train a real fleet on this machine, kill devices, and show what survives",
     "agent": "run the device agent",
     "gateway": "run the gateway: aggregator and embedded MQTT broker",
+    "roster": "sign which devices belong to the fleet",
     "task": "hand training tasks to a gateway, and fetch their models",
     "model": "prepare an ONNX model for training on devices",
     "privacy": "compute epsilons, and read the privacy ledger",

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from edgefl._native import verify
-from edgefl.errors import RemoteProtocolError, WireError
+from edgefl.errors import ConfigError, RemoteProtocolError, WireError
 from edgefl.protocol import wire
 from edgefl.protocol.merkle import DIGEST_BYTES, MAX_LEAVES, is_leaf
+from edgefl.protocol.topics import parse_device_id
 from edgefl.protocol.wire import WireValue, as_bytes, as_int, as_list, as_text
 
 KEY_BYTES = 32
@@ -44,13 +45,12 @@ class RosterEntry:
     enrolled_day: int
 
     def __post_init__(self) -> None:
-        """Check the sizes."""
-        if not 1 <= len(self.device) <= 64 or len(self.identity_key) != KEY_BYTES:
-            raise WireError(
-                "E-ROSTER-ENTRY",
-                "a device id of 1 to 64 characters and a key of 32 bytes",
-                f"{len(self.device)} characters and {len(self.identity_key)} bytes",
-            )
+        """Check name, key and day."""
+        try:
+            parse_device_id(self.device)
+        except ConfigError as error:
+            raise WireError("E-ROSTER-ENTRY", error.expected, error.found) from None
+        as_bytes(self.identity_key, KEY_BYTES)
         as_int(self.enrolled_day, 0, MAX_DAY)
 
     def to_list(self) -> list[WireValue]:
