@@ -85,6 +85,7 @@ def accept_plan(
         plan,
         terms.policy,
         base_size=base_size_of(plan),
+        own_prgs=keys.bundle.prgs,
         gateway_enrols=terms.gateway_enrols,
     )
     check_thresholds(plan, keys.roster_epoch.size)

@@ -6,7 +6,7 @@ Source: Bonawitz et al. 2017, section 6.2 (one list, signed); Bell et al. 2020, 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from edgefl._native import verify
+from edgefl._native import verify_many
 from edgefl.errors import RemoteProtocolError
 from edgefl.protocol.certificate import CertificateSignature, certificate_statement
 from edgefl.protocol.key_epoch import OpenEpoch
@@ -150,8 +150,11 @@ def check_certificate(
     _require_members(signatures, graph, roster, epoch)
     statement = certificate_statement(plan.session_id, request.survivors, request.dropped)
     if not all(
-        verify(signature.entry.identity_key, statement, signature.signature)
-        for signature in signatures
+        verify_many(
+            [signature.entry.identity_key for signature in signatures],
+            [statement] * len(signatures),
+            [signature.signature for signature in signatures],
+        )
     ):
         raise RemoteProtocolError(
             "E-CERTIFICATE-SIGNATURE", "signatures over these lists", "one over something else"

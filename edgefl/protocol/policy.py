@@ -19,7 +19,7 @@ class DevicePolicy:
     Attributes:
         adversary_classes: Classes that the owner of the device accepts. HONEST_BUT_CURIOUS among
             them means that the owner trusts the gateway to follow the protocol.
-        prgs: PRGs that may expand this device's mask seeds.
+        prgs: PRGs that may expand the seeds of this device's masks.
         allows_experimental: Whether modes without a settled security argument are taken part in.
         least_survivor_floor: Least devices that its update must be hidden among.
         least_degree: Least neighbours that it shares with; a complete graph always has enough.
@@ -70,7 +70,12 @@ class DevicePolicy:
 
 
 def check_floors(
-    plan: SessionPlan, policy: DevicePolicy, *, base_size: int, gateway_enrols: bool
+    plan: SessionPlan,
+    policy: DevicePolicy,
+    *,
+    base_size: int,
+    own_prgs: int,
+    gateway_enrols: bool,
 ) -> None:
     """Check what a plan demands against a device's own floors.
 
@@ -78,6 +83,7 @@ def check_floors(
         plan: The plan.
         policy: The device's floors.
         base_size: Devices that the graph is drawn over.
+        own_prgs: Set of PRGs that this device declares; a pair uses what both of it declare.
         gateway_enrols: The roster is signed by the gateway's own identity key.
 
     Raises:
@@ -96,7 +102,7 @@ def check_floors(
     floors = (
         (f"an adversary class of {names}", plan.adversary in policy.adversary_classes),
         ("a mode that is not experimental", _accepts_mode(policy, plan.mode)),
-        ("PRGs that this device accepts", _accepts_prgs(policy, plan.prgs)),
+        ("PRGs that this device accepts", _accepts_prgs(policy, plan.prgs & own_prgs)),
         (
             f"a survivor floor of at least {policy.least_survivor_floor}",
             thresholds.survivor_floor >= policy.least_survivor_floor,

@@ -1,0 +1,466 @@
+"""Devices of one key epoch, and a gateway that is played by hand, message by message.
+
+The gateway has no machine of its own: a test sends whatever it likes, honest or not. Devices write
+to a flash of their own and can lose power between any two effects.
+"""
+
+import functools
+import hashlib
+import math
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+import numpy as np
+
+from edgefl._native import SigningKey
+from edgefl.errors import EdgeflError
+from edgefl.privacy.plan import PrivacyPlan, PrivacyPolicy, make_privacy_plan
+from edgefl.protocol import masked_input
+from edgefl.protocol.certificate import (
+    CertificateSignature,
+    SurvivorCertificate,
+    certificate_statement,
+)
+from edgefl.protocol.device import DeviceIdentity, DeviceRound
+from edgefl.protocol.device_epoch import DeviceEpoch
+from edgefl.protocol.epoch_events import PersistEpoch
+from edgefl.protocol.events import (
+    AggregatorSaid,
+    DeviceEffect,
+    DeviceFinished,
+    MaskJob,
+    Persist,
+    Refused,
+    SendUp,
+    Trained,
+    TrainJob,
+)
+from edgefl.protocol.key_bundle import prg_bitmask
+from edgefl.protocol.member_keys import MemberKeys
+from edgefl.protocol.messages import AggregatorMessage, DeviceMessage
+from edgefl.protocol.plan import SessionPlan, TrainingPlan
+from edgefl.protocol.policy import DevicePolicy
+from edgefl.protocol.reasons import ALL_PRGS, AdversaryClass, Phase, RoundMode
+from edgefl.protocol.round_messages import (
+    Call,
+    CheckIn,
+    Leave,
+    MaskedInput,
+    PlanAnnouncement,
+    RevealedShares,
+    RoutedShares,
+    SharedKeys,
+    SurvivorProposal,
+    SurvivorVote,
+    UnmaskRequest,
+)
+from edgefl.protocol.session_graph import SessionGraph
+from edgefl.protocol.session_keys import call_id_of
+from edgefl.protocol.thresholds import thresholds_for
+from edgefl.protocol.wire import encode_bitmap
+from edgefl.types import Update
+from tests.epoch_harness import DAY, FLEET, CountedSeeds, EpochFleet, signing_key
+
+_M = TypeVar("_M", bound=DeviceMessage)
+
+GATEWAY = signing_key("gateway identity")
+TODAY = DAY + 100
+CURIOUS = AdversaryClass.HONEST_BUT_CURIOUS
+LIAR = AdversaryClass.MALICIOUS
+POLICY = DevicePolicy(
+    adversary_classes=frozenset(AdversaryClass),
+    least_survivor_floor=2,
+    privacy=PrivacyPolicy(max_epsilon=math.inf, max_clip_norm=10),
+)
+
+
+@functools.cache
+def opened_fleet(n_devices: int) -> EpochFleet:
+    """Return a fleet whose first key epoch is open; its boards' flash is where devices start."""
+    fleet = EpochFleet(n_devices, mask_keys=8)
+    fleet.open_epoch()
+    return fleet
+
+
+@functools.cache
+def privacy_plan(
+    n_cohort: int, survivor_floor: int, dimension: int, noise: float, weight_bound: int
+) -> PrivacyPlan:
+    """Return a plan with noise, or in exact mode in a ring of 20 bits."""
+    return make_privacy_plan(
+        clip_norm=1.0,
+        noise_multiplier=noise,
+        n_cohort=n_cohort,
+        survivor_floor=survivor_floor,
+        colluders=0,
+        dimension=dimension,
+        delta=1e-5,
+        epsilon_budget=1e6 if noise else math.inf,
+        rounds=3,
+        ring_bits=None if noise else 20,
+        weight_bound=weight_bound,
+    )
+
+
+@dataclass
+class Flash:
+    """What outlives a loss of power."""
+
+    epoch: bytes
+    round: bytes | None = None
+
+
+@dataclass
+class Device:
+    """A board: its flash, its machines while it has power, and what it ever sent."""
+
+    name: str
+    flash: Flash
+    policy: DevicePolicy
+    gateway_key: bytes
+    today: int
+    seeds: CountedSeeds
+    machine: DeviceRound | None = None
+    sent: list[DeviceMessage] = field(default_factory=list)
+    refused: list[EdgeflError] = field(default_factory=list)
+    finished: list[DeviceFinished] = field(default_factory=list)
+    jobs: list[TrainJob | MaskJob] = field(default_factory=list)
+    mask_jobs: list[MaskJob] = field(default_factory=list)
+    update: Update | None = None
+    examples: int = 1
+
+    def __post_init__(self) -> None:
+        self.identity = DeviceIdentity(device=self.name, signing_key=signing_key(self.name))
+        self.start()
+
+    def start(self) -> None:
+        """Give power: whatever is not on flash is gone."""
+        self.machine = None
+        self.jobs.clear()
+        self.epoch = DeviceEpoch(
+            identity=self.identity,
+            entropy=self.seeds,
+            fleet=FLEET,
+            prgs=prg_bitmask(),
+            snapshot=self.flash.epoch,
+        )
+
+    def restart(self, *, loses_round: bool = False) -> None:
+        """Lose power, come back, and go on with the round that is on flash."""
+        self.start()
+        if loses_round:
+            self.flash.round = None
+        if self.flash.round is not None:
+            self.machine = DeviceRound.restore(
+                self.flash.round,
+                identity=self.identity,
+                policy=self.policy,
+                entropy=self.seeds,
+                epoch=self.epoch,
+                gateway_key=self.gateway_key,
+                today=self.today,
+            )
+            self.carry_out(self.machine.resume())
+
+    def answer(self, call: Call, *, effects_before_death: int | None = None) -> None:
+        """Answer a call; a refusal is noted."""
+        try:
+            self.machine = DeviceRound.answer(
+                call,
+                identity=self.identity,
+                policy=self.policy,
+                entropy=self.seeds,
+                epoch=self.epoch,
+                gateway_key=self.gateway_key,
+                today=self.today,
+            )
+        except EdgeflError as error:
+            self.refused.append(error)
+            return
+        self.carry_out(self.machine.begin(), effects_before_death)
+
+    def say(self, message: AggregatorMessage, *, effects_before_death: int | None = None) -> None:
+        """Take a message of the gateway, and do all work that follows from it."""
+        if self.machine is None:
+            return
+        read_back = type(message).from_body(message.to_body())
+        effects = self.machine.handle(AggregatorSaid(message=read_back))
+        self.carry_out(effects, effects_before_death)
+
+    def carry_out(
+        self, effects: Sequence[DeviceEffect], effects_before_death: int | None = None
+    ) -> None:
+        """Carry out effects in order, and finish the jobs among them; die where that is asked."""
+        for effect in effects[:effects_before_death]:
+            self._carry_out_one(effect)
+        if effects_before_death is not None:
+            self.restart()
+            return
+        while self.jobs and self.machine is not None:
+            self.work()
+
+    def work(self, *, effects_before_death: int | None = None) -> None:
+        """Finish the oldest job."""
+        assert self.machine is not None
+        job = self.jobs.pop(0)
+        if isinstance(job, TrainJob):
+            event = Trained(update=self._trained(job), examples=self.examples)
+        else:
+            self.mask_jobs.append(job)
+            event = masked_input.run(job)
+        self.carry_out(self.machine.handle(event), effects_before_death)
+
+    def _trained(self, job: TrainJob) -> Update | None:
+        if self.update is not None:
+            return self.update
+        # Another one after each loss of power, as with shuffled batches.
+        rng = np.random.default_rng([self.seeds.count, len(self.name)])
+        return rng.normal(size=job.plan.dimension).astype(np.float32)
+
+    def _carry_out_one(self, effect: DeviceEffect) -> None:
+        if isinstance(effect, PersistEpoch):
+            self.flash.epoch = effect.snapshot
+        elif isinstance(effect, Persist):
+            self.flash.round = effect.snapshot
+        elif isinstance(effect, SendUp):
+            self._require_persisted(effect.message)
+            self.sent.append(effect.message)
+        elif isinstance(effect, TrainJob | MaskJob):
+            self.jobs.append(effect)
+        elif isinstance(effect, Refused):
+            self.refused.append(effect.error)
+        else:
+            self.finished.append(effect)
+            self.machine, self.flash.round = None, None
+
+    def _require_persisted(self, message: DeviceMessage) -> None:
+        assert self.machine is not None
+        assert self.flash.round == self.machine.snapshot(), "sent before it was persisted"
+        assert self.flash.epoch == self.epoch.snapshot(), "keys are used before that is noted"
+        assert isinstance(message, type(self.machine.last_message()) | MaskedInput | SurvivorVote)
+
+    def sent_of(self, kind: type[_M]) -> list[_M]:
+        return [message for message in self.sent if isinstance(message, kind)]
+
+    @property
+    def codes(self) -> list[str]:
+        return [error.code for error in self.refused]
+
+    @property
+    def leaves(self) -> list[str]:
+        return [leave.reason.name for leave in self.sent_of(Leave)]
+
+
+class Table:
+    """Devices around a gateway that is played by hand; honest unless a test says otherwise.
+
+    Args:
+        n_devices: Members of the key epoch.
+        adversary: Class of the plan.
+        floor: Survivor floor.
+        absent: Members that do not check in.
+        policy: Of every device.
+    """
+
+    def __init__(
+        self,
+        n_devices: int = 6,
+        *,
+        adversary: AdversaryClass = CURIOUS,
+        floor: int = 5,
+        corrupt_permille: int = 0,
+        drop_permille: int = 0,
+        noise: float = 0.0,
+        weight_bound: int = 1,
+        dimension: int = 7,
+        absent: Collection[str] = (),
+        policy: DevicePolicy = POLICY,
+        gateway_key: SigningKey = GATEWAY,
+        today: int = TODAY,
+    ) -> None:
+        fleet = opened_fleet(n_devices)
+        keys = fleet.gateway.keys
+        assert keys is not None
+        self.keys: MemberKeys = keys
+        self.devices = {
+            name: Device(
+                name=name,
+                flash=Flash(epoch=board.flash or b""),
+                policy=policy,
+                gateway_key=gateway_key.public_key,
+                today=today,
+                seeds=CountedSeeds(b"round " + name.encode()),
+            )
+            for name, board in fleet.boards.items()
+        }
+        self.call = Call(
+            task="count",
+            round_number=1,
+            attempt=1,
+            mode=RoundMode.SECAGG,
+            key_epoch=keys.epoch.key_epoch,
+            key_index=0,
+            nonce=hashlib.sha256(b"call").digest(),
+            closes_in_ms=30_000,
+        )
+        self.members = [name for name in self.devices if name not in absent]
+        base = n_devices if adversary is LIAR else len(self.members)
+        self._privacy = privacy_plan(len(self.members), floor, dimension, noise, weight_bound)
+        self._adversary = adversary
+        self._corrupt_permille, self._drop_permille = corrupt_permille, drop_permille
+        self._thresholds = thresholds_for(
+            adversary=adversary,
+            base_size=base,
+            roster_size=keys.roster.size,
+            corrupt_permille=corrupt_permille,
+            drop_permille=drop_permille,
+            survivor_floor=floor,
+        )
+        self.plan = self.make_plan()
+
+    # ------------------------------------------------------------ what the gateway says
+
+    def make_plan(self, call: Call | None = None) -> SessionPlan:
+        call, record = call or self.call, self.keys.epoch.record
+        members = {self.keys.epoch_position_of(name) for name in self.members}
+        return SessionPlan(
+            fleet=FLEET,
+            task=call.task,
+            round_number=call.round_number,
+            attempt=call.attempt,
+            call_id=call_id_of(FLEET, call),
+            mode=call.mode,
+            adversary=self._adversary,
+            prgs=ALL_PRGS,
+            key_epoch=call.key_epoch,
+            record_sha256=record.digest,
+            key_index=call.key_index,
+            epoch_size=self.keys.epoch.size,
+            cohort=encode_bitmap([index in members for index in range(self.keys.epoch.size)]),
+            thresholds=self._thresholds,
+            corrupt_permille=self._corrupt_permille,
+            drop_permille=self._drop_permille,
+            bundle_sha256=bytes(32),
+            parameters_sha256=bytes(32),
+            dimension=self._privacy.dimension,
+            training=TrainingPlan(local_epochs=1, batch_size=4, learning_rate=0.1),
+            privacy=self._privacy,
+            ledger_head=bytes(32),
+        )
+
+    @property
+    def graph(self) -> SessionGraph:
+        return SessionGraph.of(self.plan, self.keys.epoch)
+
+    def position(self, name: str) -> int:
+        return self.members.index(name)
+
+    def neighbours(self, name: str) -> list[str]:
+        return [self.members[position] for position in self.graph.neighbours(self.position(name))]
+
+    @property
+    def committee(self) -> list[str]:
+        """Members of the committee that checked in."""
+        drawn = [self.keys.devices[position] for position in self.graph.committee]
+        return [name for name in drawn if name in self.members]
+
+    def announcement(self, name: str, plan: SessionPlan | None = None) -> PlanAnnouncement:
+        plan = plan or self.plan
+        proofs = []
+        for neighbour in self.neighbours(name):
+            (check_in, *_) = self.devices[neighbour].sent_of(CheckIn)
+            proof = self.keys.require_mask_key(neighbour, check_in.mask_key, self.call.key_index)
+            proofs.append((self.position(neighbour), proof))
+        return PlanAnnouncement(plan=plan.to_bytes(), peers=tuple(proofs))
+
+    def routed(self, name: str, missing: Collection[str] = ()) -> RoutedShares:
+        """Return what neighbours shared with a device, of those that are not missing."""
+        sealed = []
+        for neighbour in self.neighbours(name):
+            if neighbour in missing:
+                continue
+            (shared, *_) = self.devices[neighbour].sent_of(SharedKeys)
+            index = self.neighbours(neighbour).index(name)
+            sealed.append(shared.sealed[index])
+        return RoutedShares(
+            sharers=self.bitmap(set(self.members) - set(missing)), sealed=tuple(sealed)
+        )
+
+    def bitmap(self, names: Iterable[str]) -> bytes:
+        chosen = set(names)
+        return encode_bitmap([name in chosen for name in self.members])
+
+    def proposal(
+        self, dropped: Collection[str] = (), missing: Collection[str] = ()
+    ) -> SurvivorProposal:
+        alive = set(self.members) - set(dropped) - set(missing)
+        return SurvivorProposal(survivors=self.bitmap(alive), dropped=self.bitmap(dropped))
+
+    def signature(
+        self, signer: str, lists: SurvivorProposal, key: SigningKey | None = None
+    ) -> CertificateSignature:
+        position = self.keys.roster.position_of(signer)
+        assert position is not None
+        statement = certificate_statement(self.plan.session_id, lists.survivors, lists.dropped)
+        return CertificateSignature(
+            entry=self.keys.roster.entries[position],
+            roster_position=position,
+            roster_path=self.keys.roster.path(position),
+            signature=(key or signing_key(signer)).sign(statement),
+        )
+
+    def certificate(
+        self, lists: SurvivorProposal, signers: Sequence[str] | None = None
+    ) -> SurvivorCertificate:
+        if signers is None:
+            signers = self.committee[: self.plan.thresholds.certificate]
+        found = [self.signature(signer, lists) for signer in signers]
+        return SurvivorCertificate(
+            signatures=tuple(sorted(found, key=lambda one: one.roster_position))
+        )
+
+    def request(
+        self,
+        dropped: Collection[str] = (),
+        missing: Collection[str] = (),
+        certificate: SurvivorCertificate | None = None,
+    ) -> UnmaskRequest:
+        """Return an unmask request, with a certificate where the session needs one."""
+        lists = self.proposal(dropped, missing)
+        if certificate is None and self.plan.thresholds.committee:
+            certificate = self.certificate(lists)
+        return UnmaskRequest(
+            survivors=lists.survivors, dropped=lists.dropped, certificate=certificate
+        )
+
+    # ------------------------------------------------------------ honest steps
+
+    def run_to(self, phase: Phase, missing: Collection[str] = ()) -> "Table":
+        """Let every member do its part up to the beginning of a phase at the gateway.
+
+        SHARE_KEYS: all have checked in; MASKED_INPUT: all but `missing` have shared keys;
+        UNMASKING: all but them have sent their masked inputs.
+        """
+        self.call_members()
+        if phase is Phase.SHARE_KEYS:
+            return self
+        sharers = [name for name in self.members if name not in missing]
+        for name in sharers:
+            self.devices[name].say(self.announcement(name))
+        if phase is Phase.MASKED_INPUT:
+            return self
+        for name in sharers:
+            self.devices[name].say(self.routed(name, missing))
+        return self
+
+    def call_members(self) -> None:
+        for name in self.members:
+            self.devices[name].answer(self.call)
+
+    def changed(self, **changes: object) -> SessionPlan:
+        """Return the plan with other values."""
+        return replace(self.plan, **changes)  # type: ignore[arg-type]
+
+    def reveals(self) -> dict[str, list[RevealedShares]]:
+        return {name: device.sent_of(RevealedShares) for name, device in self.devices.items()}
