@@ -11,6 +11,7 @@ from broker.task import ADVERSARIES, TaskSpec
 from broker.task_state import RUNNING, TaskState, load_task_state
 from edgefl.codec.ring import decode_sum
 from edgefl.privacy.plan import PrivacyPlan
+from edgefl.privacy.rotation import rotation_seed
 from edgefl.protocol.events import RoundFinished
 from edgefl.protocol.member_keys import MemberKeys
 from edgefl.protocol.round_messages import Call
@@ -94,7 +95,14 @@ class ActiveTask:
         plan, privacy = finished.plan, finished.plan.privacy
         model = apply_step(
             self.state.model,
-            decode_sum(finished.total, privacy, plan.session_id),
+            decode_sum(
+                finished.total,
+                scale=privacy.scale,
+                ring_bits=privacy.ring_bits,
+                dimension=privacy.dimension,
+                rotation_block=privacy.rotation_block,
+                rotation_seed=rotation_seed(plan.session_id),
+            ),
             # Unweighted: everybody in the plan, a number that no device's data decides.
             denominator=finished.total_weight if privacy.weight_bound > 1 else plan.size,
             momentum=self.spec.server_momentum,

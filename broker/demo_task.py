@@ -1,6 +1,7 @@
 """The demo's task: shipped recordings, studied recipe, and the privacy that goes with them."""
 
 import math
+from dataclasses import replace
 
 from broker.task import TaskSpec, default_survivor_floor, least_survivor_floor
 from edgefl.training.recipe import SPAR_RECIPE
@@ -43,3 +44,11 @@ def demo_task(name: str, *, cohort: int, rounds: int, limit_s: float) -> TaskSpe
         masked_input_s=limit_s,
         unmasking_s=limit_s,
     )
+
+
+def against_malicious_gateway(task: TaskSpec) -> TaskSpec:
+    """Return the same task for devices that do not trust the gateway.
+
+    One device of the cohort may collude with it.
+    """
+    return replace(task, adversary="malicious", corrupt_permille=1000 // task.cohort)

@@ -4,9 +4,11 @@ The gateway writes who wants in; the operator signs it elsewhere (`edgefl roster
 roster beside it, where a running gateway finds it.
 """
 
-import json
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
+
+from edgefl.storage.enrolment import RosterCandidate, write_request
 
 REQUEST_FILE = "roster-request.json"
 ROSTER_FILE = "roster.cbor"
@@ -31,13 +33,14 @@ class RosterFolder:
         Args:
             devices: Identity key by device.
         """
-        wanted = [
-            {"device": device, "identity_key": key.hex()} for device, key in sorted(devices.items())
-        ]
-        path = self._folder / REQUEST_FILE
-        temporary = path.with_suffix(".new")
-        temporary.write_text(json.dumps(wanted, indent=2) + "\n", encoding="utf-8")
-        temporary.replace(path)
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        write_request(
+            self._folder / REQUEST_FILE,
+            [
+                RosterCandidate(device=device, identity_key=key, first_seen=now)
+                for device, key in sorted(devices.items())
+            ],
+        )
 
     def read_new_roster(self) -> bytes | None:
         """Return the roster file's content if it is there and has changed."""

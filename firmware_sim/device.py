@@ -186,7 +186,9 @@ class SimulatedDevice:
         except (TrainingError, DataError) as error:
             self.noticed[error.code] += 1
             return TrainingEnded(session_id=session_id, update=None, note="failed to train")
-        return TrainingEnded(session_id=session_id, update=update, note="trained")
+        return TrainingEnded(
+            session_id=session_id, update=update, note="trained", examples=self._examples
+        )
 
     def _finish_masking(self, effect: RunMasking) -> None:
         session_id, life = effect.job.session.session_id, self._life

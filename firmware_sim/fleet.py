@@ -12,11 +12,11 @@ from broker.events import EvaluationEnded, Json, ModelChanged, Reported, TaskSub
 from broker.settings import GatewaySettings
 from broker.task import TaskSpec
 from edgefl import __version__
-from edgefl._native import SigningKey
+from edgefl._native import SigningKey, has_aes_hardware
 from edgefl.agent.core import AgentSettings
 from edgefl.errors import ConfigError
 from edgefl.privacy.plan import PrivacyPolicy
-from edgefl.protocol.device import DeviceIdentity
+from edgefl.protocol.identity import DeviceIdentity
 from edgefl.protocol.policy import DevicePolicy
 from edgefl.protocol.topics import parse_fleet
 from edgefl.training.base import TrainingData
@@ -161,6 +161,7 @@ class _Run:
                 fleet=_FLEET,
                 signing_key=SigningKey.from_seed(gateway_key),
                 least_agent_version=__version__,
+                wall_clock_s=lambda: self._clock.now_s,
             ),
             clock=self._clock,
             network=self._network,
@@ -227,6 +228,8 @@ class _Run:
             identity=DeviceIdentity(device=name, signing_key=SigningKey.from_seed(identity_seed)),
             policy=DevicePolicy(privacy=PrivacyPolicy(max_epsilon=scenario.max_epsilon)),
             agent_version=__version__,
+            has_aes=has_aes_hardware(),
+            wall_clock_s=lambda: self._clock.now_s,
         )
         share = 0.3 + 0.7 * self._rng.random()
         charge_j = scenario.power.capacity_j * scenario.charge_share.get(name, share)

@@ -6,6 +6,7 @@ import importlib.util
 from pathlib import Path
 
 from edgefl import __version__
+from edgefl._native import has_aes_hardware
 from edgefl.agent.core import AgentCore, AgentSettings
 from edgefl.agent.entropy import HedgedEntropy
 from edgefl.agent.identity import load_identity
@@ -116,6 +117,7 @@ def run_agent(options: argparse.Namespace) -> int:
                 identity=identity,
                 policy=policy,
                 agent_version=__version__,
+                has_aes=has_aes_hardware(),
                 enrolment_key=parse_public_key(options.enrolment_key),
             ),
             store=store,

@@ -23,6 +23,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--devices", type=int, default=16, help="agents, 3 to 16 (default 16)")
     parser.add_argument("--rounds", type=int, default=20, help="rounds to commit (default 20)")
     parser.add_argument("--seed", type=int, default=1, help="seed of the central comparison")
+    parser.add_argument(
+        "--adversary",
+        choices=["honest-but-curious", "malicious"],
+        default="honest-but-curious",
+        help="what devices assume of the gateway (default honest-but-curious: it enrols them "
+        "itself); malicious: an operator's key signs the roster, and a committee of devices "
+        "certifies who survived before anything is unmasked",
+    )
     parser.add_argument("--no-kill", action="store_true", help="kill nobody")
     parser.add_argument(
         "--json",
@@ -51,6 +59,7 @@ def run_demo_command(options: argparse.Namespace) -> int:
         rounds=options.rounds,
         seed=options.seed,
         kills=not options.no_kill,
+        is_malicious=options.adversary == "malicious",
     )
     outcomes: list[Outcome] = []
 

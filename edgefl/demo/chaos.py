@@ -7,14 +7,21 @@ never comes. To die in CHECK_IN it is killed after its last message of the round
 from collections import Counter
 from dataclasses import dataclass, field
 
-from edgefl.protocol.reasons import OPEN_PHASES, Phase
-from edgefl.protocol.round_messages import CheckIn, MaskedInput, RevealedShares, SharedKeys
+from edgefl.protocol.reasons import Phase
+from edgefl.protocol.round_messages import (
+    CheckIn,
+    MaskedInput,
+    RevealedShares,
+    SharedKeys,
+    SurvivorVote,
+)
 
-_DIES_AFTER = {
-    CheckIn.kind: Phase.SHARE_KEYS,
-    SharedKeys.kind: Phase.MASKED_INPUT,
-    MaskedInput.kind: Phase.UNMASKING,
-    RevealedShares.kind: Phase.CHECK_IN,
+_COMPLETES = {
+    CheckIn.kind: Phase.CHECK_IN,
+    SharedKeys.kind: Phase.SHARE_KEYS,
+    MaskedInput.kind: Phase.MASKED_INPUT,
+    SurvivorVote.kind: Phase.CERTIFICATE,
+    RevealedShares.kind: Phase.UNMASKING,
 }
 BROKER = "the broker"
 GATEWAY = "the gateway"
@@ -50,11 +57,13 @@ class KillPlan:
 
     Attributes:
         wanted: How many devices are to die, by round and phase.
+        phases: Of a round, in order.
         broker_round: Round in which the broker dies; 0 for none.
         gateway_round: Round in which the gateway dies; 0 for none.
     """
 
     wanted: dict[tuple[int, Phase], int]
+    phases: tuple[Phase, ...]
     broker_round: int
     gateway_round: int
     _killed: set[str] = field(default_factory=set)
@@ -62,7 +71,7 @@ class KillPlan:
 
     def on_seen(self, seen: Seen) -> Kill | None:
         """Decide whether a device that was just seen dies now."""
-        phase = _DIES_AFTER.get(seen.kind)
+        phase = self._next_phase(seen.kind)
         if phase is None or seen.device in self._killed:
             return None
         round_number = seen.round_number + (1 if phase is Phase.CHECK_IN else 0)
@@ -85,6 +94,13 @@ class KillPlan:
                 return Kill(victim=victim, phase=Phase.MASKED_INPUT, round_number=round_number)
         return None
 
+    def _next_phase(self, kind: int) -> Phase | None:
+        """Return the phase in which a device dies that is killed after such a message."""
+        completed = _COMPLETES.get(kind)
+        if completed not in self.phases:
+            return None
+        return self.phases[(self.phases.index(completed) + 1) % len(self.phases)]
+
     def revived(self, device: str) -> None:
         """Note that a device runs again and may die again."""
         self._killed.discard(device)
@@ -103,7 +119,9 @@ class KillPlan:
         return wishes
 
 
-def make_kill_plan(*, rounds: int, devices: int, survivor_floor: int) -> KillPlan:
+def make_kill_plan(
+    *, rounds: int, devices: int, survivor_floor: int, phases: tuple[Phase, ...]
+) -> KillPlan:
     """Spread the kills over the run.
 
     Every phase loses a device in a round of its own, then one round loses one in each phase at
@@ -114,6 +132,7 @@ def make_kill_plan(*, rounds: int, devices: int, survivor_floor: int) -> KillPla
         rounds: Rounds of the task.
         devices: The cohort.
         survivor_floor: Fewer survivors would only abort the round.
+        phases: Of a round, in order.
     """
     spare = devices - survivor_floor
 
@@ -128,9 +147,9 @@ def make_kill_plan(*, rounds: int, devices: int, survivor_floor: int) -> KillPla
         if room:
             wanted[at(share), phase] = wanted.get((at(share), phase), 0) + room
 
-    for share, phase in ((0.15, OPEN_PHASES[1]), (0.25, OPEN_PHASES[2]), (0.35, OPEN_PHASES[3])):
+    for share, phase in zip((0.15, 0.25, 0.35, 0.4), phases[1:], strict=False):
         want(share, phase, 1)
-    for phase in OPEN_PHASES:
+    for phase in phases:
         want(0.5, phase, 1)
     want(0.85, Phase.MASKED_INPUT, 4)
-    return KillPlan(wanted=wanted, broker_round=at(0.6), gateway_round=at(0.7))
+    return KillPlan(wanted=wanted, phases=phases, broker_round=at(0.6), gateway_round=at(0.7))

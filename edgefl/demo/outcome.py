@@ -3,15 +3,21 @@
 import json
 from dataclasses import dataclass
 
-from broker.task import TaskSpec
+from broker.task import ADVERSARIES, TaskSpec
 from edgefl.demo.record import RunRecord
 from edgefl.privacy.epsilons import cohort_for_epsilon, epsilon_report
 from edgefl.privacy.plan import PrivacyPlan
+from edgefl.protocol.reasons import Phase, phases_of
 from edgefl.training.recipe import SPAR_RECIPE
 
 LEAST_ACCURACY = 0.65
 LEAST_OVER_MAJORITY = 0.30
 _TARGET_EPSILON = 8.0
+_TRUST = {
+    "honest-but-curious": "an honest-but-curious",
+    "semi-malicious": "a semi-malicious",
+    "malicious": "a malicious",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +39,11 @@ class Outcome:
     peak_agent_mb: float
     wall_s: float
     kills: int
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """The phases that a round of this run had."""
+        return phases_of(ADVERSARIES[self.spec.adversary])
 
     @property
     def accuracy(self) -> float:
@@ -73,10 +84,11 @@ class Outcome:
             "central_accuracy": self.central_accuracy,
             "rounds": self.spec.rounds,
             "rounds_completed": len(record.committed),
-            "dropouts": record.dropouts_by_phase(),
+            "dropouts": record.dropouts_by_phase(self.phases),
             "exact_sum": record.sum_check_held,
             "epsilon_server": last.get("epsilon_server"),
             "epsilon_release": last.get("epsilon_release"),
+            "adversary": self.spec.adversary,
             "bytes_per_device": record.bytes_per_device(),
             "wall_s": self.wall_s,
         }
@@ -120,7 +132,9 @@ def format_table(outcome: Outcome) -> str:
 def _totals(outcome: Outcome) -> list[str]:
     record = outcome.record
     gap = 100 * (outcome.central_accuracy - outcome.accuracy)
-    dropouts = ", ".join(f"{phase} {count}" for phase, count in record.dropouts_by_phase().items())
+    dropouts = ", ".join(
+        f"{phase} {count}" for phase, count in record.dropouts_by_phase(outcome.phases).items()
+    )
     aborted = len(record.rounds) - len(record.committed)
     rows = {
         "accuracy on the people held out": (
@@ -160,8 +174,8 @@ def format_privacy(outcome: Outcome) -> str:
     about = _rounded(report.server)
     return "\n".join(
         [
-            "privacy (unit: one device, its whole contribution added or removed; adversary: an",
-            f"honest-but-curious gateway with up to {spec.colluders} colluding device;",
+            "privacy (unit: one device, its whole contribution added or removed; adversary:",
+            f"{_TRUST[spec.adversary]} gateway with up to {spec.colluders} colluding device;",
             f"delta {spec.delta:g}; {charged} releases charged)",
             f"  epsilon {report.server:,.0f} against the gateway, {report.release:,.0f} against "
             "those who see only the models",

@@ -4,7 +4,9 @@ from collections import Counter
 from pathlib import Path
 
 from edgefl.demo.outcome import Outcome
-from edgefl.protocol.reasons import OPEN_PHASES
+from edgefl.protocol.reasons import Phase
+
+_COLOURS = ("tab:grey", "tab:blue", "tab:orange", "tab:purple", "tab:red")
 
 
 def draw(outcome: Outcome, path: Path) -> None:
@@ -28,22 +30,23 @@ def draw(outcome: Outcome, path: Path) -> None:
     upper.legend(loc="lower right")
     upper.grid(alpha=0.3)
     bottom = [event["survivors"] for event in outcome.record.committed]
+    below = [0] * len(bottom)
     lower.bar(rounds, bottom, color="tab:green", label="in the sum")
-    for phase, colour in zip(
-        OPEN_PHASES, ("tab:grey", "tab:blue", "tab:orange", "tab:red"), strict=True
-    ):
+    for phase, colour in zip(outcome.phases, _COLOURS, strict=False):
         lost = [_lost(event, phase.name) for event in outcome.record.committed]
-        if phase.name == "UNMASKING":
+        if phase in (Phase.CERTIFICATE, Phase.UNMASKING):
             # They are in the sum already; only their answer is missing.
             lower.bar(
                 rounds,
                 [-count for count in lost],
+                bottom=below,
                 color=colour,
-                label="died in UNMASKING, in the sum",
+                label=f"died in {phase.name}, in the sum",
             )
+            below = [depth - count for depth, count in zip(below, lost, strict=True)]
             continue
         lower.bar(rounds, lost, bottom=bottom, color=colour, label=f"died in {phase.name}")
-        bottom = [below + count for below, count in zip(bottom, lost, strict=True)]
+        bottom = [height + count for height, count in zip(bottom, lost, strict=True)]
     lower.axhline(
         outcome.spec.survivor_floor,
         color="black",

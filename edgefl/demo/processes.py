@@ -99,6 +99,7 @@ class Fleet:
         self._sources = devices
         self._fleet = fleet
         self._max_epsilon = max_epsilon
+        self.enrolment_key: bytes | None = None
         self.gateway = Child(name="gateway", command=[], log_path=folder / "gateway.log")
         self.agents: dict[str, Child] = {}
 
@@ -113,6 +114,7 @@ class Fleet:
             *_EDGEFL,
             *("gateway", "run", "--state", str(self.gateway_state)),
             *("--port", str(port), "--fleet", self._fleet),
+            *self._enrolment,
         ]
         self.gateway.start()
 
@@ -128,10 +130,17 @@ class Fleet:
                     *("--gateway", f"127.0.0.1:{port}", "--fleet", self._fleet),
                     *("--state", str(self._folder / device)),
                     *("--max-epsilon", str(self._max_epsilon)),
+                    *self._enrolment,
+                    *(("--adversary", "malicious") if self._enrolment else ()),
                 ],
             )
             self.agents[device] = child
             child.start()
+
+    @property
+    def _enrolment(self) -> tuple[str, ...]:
+        key = self.enrolment_key
+        return () if key is None else ("--enrolment-key", key.hex())
 
     def kill_broker(self, process_id: int) -> bool:
         """Kill the gateway's broker process; the gateway starts it again."""

@@ -4,14 +4,23 @@ import sys
 from collections import Counter
 from typing import TextIO
 
+from broker.console import format_report
+from broker.events import Reported
 from edgefl.demo.chaos import BROKER, GATEWAY, Kill, Seen
 from edgefl.demo.record import Event
-from edgefl.protocol.round_messages import CheckIn, MaskedInput, RevealedShares, SharedKeys
+from edgefl.protocol.round_messages import (
+    CheckIn,
+    MaskedInput,
+    RevealedShares,
+    SharedKeys,
+    SurvivorVote,
+)
 
 _COMPLETES = {
     CheckIn.kind: "CHECK_IN",
     SharedKeys.kind: "SHARE_KEYS",
     MaskedInput.kind: "MASKED_INPUT",
+    SurvivorVote.kind: "CERTIFICATE",
     RevealedShares.kind: "UNMASKING",
 }
 
@@ -62,6 +71,8 @@ class Progress:
         elif kind == "evaluated":
             head = f"round {event['round']:2d}/{self._rounds}"
             self.say(f"{head}  accuracy {event['accuracy']:.3f} on people held out")
+        elif kind in ("key-epoch", "key-epoch-aborted"):
+            self.say("        " + format_report(Reported(kind=kind, fields=dict(event))))
         elif kind == "waiting":
             self.say(f"        waiting for {event['for']}: {event['have']}/{event['need']}")
 

@@ -2,11 +2,12 @@
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edgefl.protocol.reasons import OPEN_PHASES
+from edgefl.protocol.reasons import Phase
 
 # Aborts that are no fault: the round lost too many devices, or the demo killed its gateway.
 _EXCUSED = frozenset(
@@ -78,12 +79,12 @@ class RunRecord:
         opened = [e for e in self.rounds if e.get("sum_check_held") is not None]
         return bool(opened) and all(event["sum_check_held"] for event in opened)
 
-    def dropouts_by_phase(self) -> dict[str, int]:
-        """Return dropouts in all attempts, by phase; every phase is named."""
+    def dropouts_by_phase(self, phases: Iterable[Phase]) -> dict[str, int]:
+        """Return dropouts in all attempts, by phase; each of `phases` is named."""
         counted = Counter(
             drop["phase"] for event in self.rounds for drop in event.get("dropouts", ())
         )
-        return {phase.name: counted[phase.name] for phase in OPEN_PHASES}
+        return {phase.name: counted[phase.name] for phase in phases}
 
     def most_dropouts_in_a_round(self) -> int:
         """Return the most devices lost in one committed round."""

@@ -10,18 +10,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from broker.demo_task import demo_task
+from broker.demo_task import against_malicious_gateway, demo_task
+from broker.task import ADVERSARIES
 from broker.task_folder import submit_task
 from edgefl.data.spar import TRAINING_PERSONS, Arm, held_out
 from edgefl.demo.central import central_accuracies, majority_share
 from edgefl.demo.chaos import BROKER, GATEWAY, Kill, KillPlan, Seen, make_kill_plan
 from edgefl.demo.observer import observe
+from edgefl.demo.operator import Operator
 from edgefl.demo.outcome import Outcome
 from edgefl.demo.processes import Fleet
 from edgefl.demo.progress import Progress
 from edgefl.demo.record import EventTail, RunRecord
 from edgefl.errors import ConfigError, EnvironmentProblem
-from edgefl.protocol.reasons import OPEN_PHASES
+from edgefl.protocol.reasons import phases_of
 from edgefl.protocol.topics import parse_fleet
 from edgefl.training.bundle import read_bundle
 from edgefl.training.onnx.compile.bundle import compile_bundle
@@ -46,12 +48,15 @@ class DemoOptions:
         rounds: Rounds to commit.
         seed: Seed of the central training; agents draw their own randomness.
         kills: Kill devices, broker and gateway.
+        is_malicious: Take the gateway to be malicious: an operator signs the roster, and a
+            committee certifies the survivors.
     """
 
     devices: int = 16
     rounds: int = 20
     seed: int = 1
     kills: bool = True
+    is_malicious: bool = False
 
     def __post_init__(self) -> None:
         """Check the ranges."""
@@ -89,6 +94,9 @@ class _DemoRun:
         self._spec = demo_task(
             _TASK, cohort=options.devices, rounds=options.rounds, limit_s=_PHASE_LIMIT_S
         )
+        if options.is_malicious:
+            self._spec = against_malicious_gateway(self._spec)
+        phases = phases_of(ADVERSARIES[self._spec.adversary])
         sources = {
             f"p{person:02d}-{arm.name.lower()}": f"spar:{person}-{arm.name.lower()}"
             for person in TRAINING_PERSONS
@@ -97,6 +105,19 @@ class _DemoRun:
         chosen = dict(list(sources.items())[: options.devices])
         self._sources = list(chosen.values())
         self.fleet = Fleet(folder, chosen, fleet=_FLEET, max_epsilon=self._spec.epsilon_budget)
+        self._operator = (
+            Operator(
+                folder / "operator",
+                gateway_state=self.fleet.gateway_state,
+                fleet=_FLEET,
+                devices=frozenset(chosen),
+            )
+            if options.is_malicious
+            else None
+        )
+        if self._operator is not None:
+            self.fleet.enrolment_key = self._operator.public_key
+        self._phases = phases
         self._record = RunRecord()
         self._tail = EventTail(self.fleet.gateway_state / "events.jsonl")
         self._plan = (
@@ -104,9 +125,10 @@ class _DemoRun:
                 rounds=options.rounds,
                 devices=options.devices,
                 survivor_floor=self._spec.survivor_floor,
+                phases=phases,
             )
             if options.kills
-            else KillPlan(wanted={}, broker_round=0, gateway_round=0)
+            else KillPlan(wanted={}, phases=phases, broker_round=0, gateway_round=0)
         )
         self._dead: dict[str, int] = {}
         self._port = 0
@@ -166,6 +188,8 @@ class _DemoRun:
                     self._after_round(event)
             if observer.done():
                 await observer
+            if self._operator is not None and self._operator.work():
+                self._progress.say("        the operator signs the roster, away from the gateway")
             self._require_progress()
             if not self.fleet.gateway.is_running:
                 self._progress.say("        start the gateway again")
@@ -210,8 +234,8 @@ class _DemoRun:
             return
         if self._spec.cohort <= self._spec.survivor_floor or self._plan.open_wishes:
             return
-        seen = self._record.dropouts_by_phase()
-        for phase in OPEN_PHASES:
+        seen = self._record.dropouts_by_phase(self._phases)
+        for phase in self._phases:
             if seen[phase.name] == 0:
                 self._plan.ask_again(phase, number + 2)
 

@@ -82,6 +82,12 @@ class AdversaryClass(IntEnum):
     MALICIOUS = 3
 
 
+def phases_of(adversary: AdversaryClass) -> tuple[Phase, ...]:
+    """Return the open phases of a round in a class, in order."""
+    has_certificate = adversary is AdversaryClass.MALICIOUS
+    return tuple(p for p in OPEN_PHASES if p is not Phase.CERTIFICATE or has_certificate)
+
+
 class RoundMode(IntEnum):
     """How often a device publishes in a round.
 
