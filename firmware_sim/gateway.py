@@ -141,8 +141,9 @@ class SimulatedGateway:
                 self._feed_later(0.0, answer)
         elif isinstance(effect, Reported):
             self._on_report(effect)
-        else:
+        elif isinstance(effect, TaskEnded):
             self.ended = effect
+        # The gateway enrols by itself: nobody has to be asked.
 
     def _schedule_wakeup(self) -> None:
         wakeup_s = None if self._core is None else self._core.wakeup_s

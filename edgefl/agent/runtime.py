@@ -212,7 +212,9 @@ class AgentRuntime:
         except TrainingError as error:
             _LOGGER.warning("training failed: %s", error)
             return TrainingEnded(session_id=session_id, update=None, note="failed to train")
-        return TrainingEnded(session_id=session_id, update=update, note="trained", examples=len(self._data.x))
+        return TrainingEnded(
+            session_id=session_id, update=update, note="trained", examples=len(self._data.x)
+        )
 
     def _open_trainer(self, effect: RunTraining) -> Trainer:
         sha256 = effect.plan.bundle_sha256

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from edgefl.demo.chaos import BROKER, GATEWAY, Seen, make_kill_plan
-from edgefl.protocol.messages import CheckIn, MaskedInput, RevealedShares, SharedKeys
 from edgefl.protocol.reasons import OPEN_PHASES, Phase
+from edgefl.protocol.round_messages import CheckIn, MaskedInput, RevealedShares, SharedKeys
 
 DEMO = (sys.executable, "-m", "edgefl.cli", "demo")
 

@@ -11,7 +11,7 @@ from edgefl._native import Seed, SigningKey
 from edgefl.agent.identity import OperatingSystemEntropy
 from edgefl.protocol import topics
 from edgefl.protocol.envelope import Header, seal_envelope
-from edgefl.protocol.messages import Hello
+from edgefl.protocol.service_messages import Hello
 from edgefl.protocol.topics import parse_device_id, parse_fleet
 from edgefl.storage.memory import MemoryStore
 from edgefl.training.bundle import read_bundle
