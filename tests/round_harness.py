@@ -1,7 +1,8 @@
 """Drive device rounds and one aggregator round through their effects, in memory and virtual time.
 
 Every message crosses the wire format and its signature. The caller decides what the network does
-with each packet, when a device dies, and which effect was the last one that it carried out.
+with each packet, when a device dies, and which effect was the last one that it carried out. Roster
+and key epoch are real; they are made once for each number of devices.
 """
 
 import functools
@@ -13,14 +14,15 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefl._native import Seed, SigningKey
-from edgefl.codec.ring import encode_update
+from edgefl._native import Seed, SigningKey, encode_and_mask, unpack
 from edgefl.errors import EdgeflError, RemoteProtocolError
-from edgefl.privacy.clipping import clip_update
 from edgefl.privacy.plan import PrivacyPlan, PrivacyPolicy, make_privacy_plan
+from edgefl.privacy.rotation import rotation_seed
 from edgefl.protocol import masked_input, topics, unmasking
 from edgefl.protocol.aggregator import AggregatorRound
 from edgefl.protocol.device import DeviceIdentity, DeviceRound
+from edgefl.protocol.device_epoch import DeviceEpoch
+from edgefl.protocol.device_session import DeviceSession
 from edgefl.protocol.device_state import DeviceState
 from edgefl.protocol.envelope import (
     AGGREGATOR,
@@ -32,6 +34,7 @@ from edgefl.protocol.envelope import (
     require_device_message,
     seal_envelope,
 )
+from edgefl.protocol.epoch_events import PersistEpoch
 from edgefl.protocol.events import (
     AggregatorEffect,
     AggregatorEvent,
@@ -47,7 +50,6 @@ from edgefl.protocol.events import (
     Masked,
     MaskJob,
     Persist,
-    PlanReceived,
     Refused,
     RoundFinished,
     SendDown,
@@ -58,29 +60,36 @@ from edgefl.protocol.events import (
     TrainJob,
     UnmaskJob,
 )
-from edgefl.protocol.messages import (
-    AggregatorMessage,
+from edgefl.protocol.key_bundle import prg_bitmask
+from edgefl.protocol.member_keys import MemberKeys
+from edgefl.protocol.messages import AggregatorMessage, DeviceMessage
+from edgefl.protocol.plan import TrainingPlan
+from edgefl.protocol.policy import DevicePolicy
+from edgefl.protocol.reasons import AbortReason, AdversaryClass, DropReason, Phase, RoundMode
+from edgefl.protocol.round_messages import (
     Call,
-    DeviceMessage,
     Leave,
     MaskedInput,
-    PlanAnnouncement,
     RevealedShares,
     UnmaskRequest,
 )
-from edgefl.protocol.plan import TrainingPlan
-from edgefl.protocol.policy import DevicePolicy
-from edgefl.protocol.reasons import AbortReason, DropReason, Phase
-from edgefl.protocol.round_setup import PhaseLimits, RoundSetup, threshold_for
-from edgefl.secagg.sharing import ShareChannels
-from edgefl.types import DeviceId, FleetName, RingVector
+from edgefl.protocol.round_setup import PhaseLimits, RoundSetup
+from edgefl.protocol.thresholds import LEAST_SPARSE_BASE, thresholds_for
+from edgefl.types import DeviceId, RingVector, Update
+from tests.epoch_harness import DAY, FLEET, CountedSeeds, EpochFleet, signing_key
 
-FLEET = FleetName("harness")
-LIMITS = PhaseLimits(check_in_s=30, share_keys_s=30, masked_input_s=120, unmasking_s=30)
+LIMITS = PhaseLimits(
+    check_in_s=30, share_keys_s=30, masked_input_s=120, certificate_s=30, unmasking_s=30
+)
 POLICY = DevicePolicy(
-    least_survivor_floor=2, privacy=PrivacyPolicy(max_epsilon=math.inf, max_clip_norm=10)
+    adversary_classes=frozenset(AdversaryClass),
+    least_survivor_floor=2,
+    privacy=PrivacyPolicy(max_epsilon=math.inf, max_clip_norm=10),
 )
 LEDGER_HEAD = hashlib.sha256(b"an empty ledger").digest()
+MASK_KEYS = 8
+"""Attempts that one harness can call."""
+MOST_EXAMPLES = 9
 
 
 class InsecureEntropy:
@@ -99,7 +108,19 @@ class InsecureEntropy:
 
 
 @functools.cache
-def privacy_plan(n_cohort: int, survivor_floor: int, dimension: int, noise: float) -> PrivacyPlan:
+def opened_epoch(n_devices: int) -> tuple[MemberKeys, dict[str, bytes]]:
+    """Return an open key epoch of that many devices, and what each has on its flash."""
+    fleet = EpochFleet(n_devices, mask_keys=MASK_KEYS)
+    fleet.open_epoch()
+    assert fleet.gateway.keys is not None
+    flashes = {name: board.flash for name, board in fleet.boards.items()}
+    return fleet.gateway.keys, {name: flash for name, flash in flashes.items() if flash}
+
+
+@functools.cache
+def privacy_plan(
+    n_cohort: int, survivor_floor: int, dimension: int, noise: float, weight_bound: int = 1
+) -> PrivacyPlan:
     """Return a plan with noise, or in exact mode in a ring of 20 bits."""
     return make_privacy_plan(
         clip_norm=1.0,
@@ -112,12 +133,33 @@ def privacy_plan(n_cohort: int, survivor_floor: int, dimension: int, noise: floa
         epsilon_budget=1e6 if noise else math.inf,
         rounds=3,
         ring_bits=None if noise else 20,
+        weight_bound=weight_bound,
     )
 
 
-def least_floor(n_devices: int) -> int:
-    """Return the least survivor floor with which a cohort of that size can be unmasked."""
-    return threshold_for(n_devices) + 1
+def least_floor(
+    n_devices: int,
+    *,
+    adversary: AdversaryClass = AdversaryClass.HONEST_BUT_CURIOUS,
+    corrupt_permille: int = 0,
+    drop_permille: int = 0,
+) -> int:
+    """Return the least survivor floor with which that many called devices can be unmasked."""
+    sizes = {n_devices}
+    if adversary is not AdversaryClass.MALICIOUS:
+        sizes.add(min(n_devices, LEAST_SPARSE_BASE - 1))
+    found = [
+        thresholds_for(
+            adversary=adversary,
+            base_size=size,
+            roster_size=size,
+            corrupt_permille=corrupt_permille,
+            drop_permille=drop_permille,
+            survivor_floor=size,
+        )
+        for size in sizes
+    ]
+    return max(max(least.neighbourhood + 1, least.certificate) for least in found)
 
 
 @dataclass
@@ -131,12 +173,14 @@ class Packet:
 
 @dataclass
 class Device:
-    """A board: its flash, its machine while it has power, and what it ever sent."""
+    """A board: its flash, its machines while it has power, and what it ever sent."""
 
     identity: DeviceIdentity
     entropy: InsecureEntropy
     policy: DevicePolicy
     rng: np.random.Generator
+    epoch_flash: bytes
+    epoch: DeviceEpoch
     flash: bytes | None = None
     machine: DeviceRound | None = None
     effects: deque[DeviceEffect] = field(default_factory=deque)
@@ -152,6 +196,14 @@ class Device:
     def name(self) -> str:
         return self.identity.device
 
+    @functools.cached_property
+    def epoch_on_flash(self) -> DeviceEpoch:
+        return restored_epoch(self.identity, self.epoch_flash)
+
+    def persist_epoch(self, snapshot: bytes) -> None:
+        self.epoch_flash = snapshot
+        self.__dict__.pop("epoch_on_flash", None)
+
     @property
     def has_power(self) -> bool:
         return not self.is_silent
@@ -160,8 +212,15 @@ class Device:
 class RoundHarness:
     """n devices, one aggregator, and the network between them.
 
+    Args:
+        n_devices: Members of the key epoch.
+        floor: Survivor floor; the least possible if not given.
+        absent: Members that are not called, and have no power.
+        offline: Devices that are called and known to be gone.
+
     Attributes:
         vectors: Ring vector by the packed masked input that hides it, recomputed from the seeds.
+        hidden: (update, weight) by the same.
         revealed_kinds: By (session, owner), the kinds of share that devices sent of it.
         charged_survivors: Survivors of every attempt that came as far as a charge.
     """
@@ -173,38 +232,54 @@ class RoundHarness:
         floor: int | None = None,
         dimension: int = 7,
         noise: float = 0.0,
+        weight_bound: int = 1,
         seed: int = 0,
+        adversary: AdversaryClass = AdversaryClass.HONEST_BUT_CURIOUS,
+        corrupt_permille: int = 0,
+        drop_permille: int = 0,
+        absent: frozenset[str] = frozenset(),
         offline: frozenset[str] = frozenset(),
     ) -> None:
-        self.floor = least_floor(n_devices) if floor is None else floor
+        self.adversary = adversary
+        self.corrupt_permille, self.drop_permille = corrupt_permille, drop_permille
+        n_called = n_devices - len(absent)
+        self.floor = floor or least_floor(
+            n_devices if adversary is AdversaryClass.MALICIOUS else n_called,
+            adversary=adversary,
+            corrupt_permille=corrupt_permille,
+            drop_permille=drop_permille,
+        )
         self.dimension = dimension
-        self.noise = noise
+        self.privacy = privacy_plan(n_called, self.floor, dimension, noise, weight_bound)
         self.now_s = 100.0
-        self._name = f"{seed}"
         self._gateway_entropy = InsecureEntropy(f"{seed}/gateway")
         self.gateway_key = SigningKey.from_seed(self._gateway_entropy.fresh_seed())
-        self.devices = {
-            name: Device(
-                identity=DeviceIdentity(
-                    device=name,
-                    signing_key=SigningKey.from_seed(
-                        InsecureEntropy(f"{seed}/{name}/identity").fresh_seed()
-                    ),
-                ),
-                entropy=InsecureEntropy(f"{seed}/{name}"),
-                policy=POLICY,
-                rng=np.random.default_rng([seed, index]),
-            )
-            for index, name in enumerate(f"d{number:02d}" for number in range(n_devices))
+        self.keys, flashes = opened_epoch(n_devices)
+        self.members = {
+            name: self._board(name, flashes[name], seed, index)
+            for index, name in enumerate(self.keys.devices)
         }
+        self.devices = {name: device for name, device in self.members.items() if name not in absent}
         self.packets: list[Packet] = []
         self.vectors: dict[bytes, RingVector] = {}
+        self.hidden: dict[bytes, tuple[Update, int]] = {}
         self.revealed_kinds: dict[tuple[bytes, int], set[str]] = {}
         self.masked_versions: dict[tuple[bytes, str], set[bytes]] = {}
         self.charged_survivors: list[int] = []
         self.bad_messages: list[tuple[str, RemoteProtocolError]] = []
         self.attempt = 0
         self.start_attempt(offline)
+
+    def _board(self, name: str, epoch_flash: bytes, seed: int, index: int) -> Device:
+        identity = DeviceIdentity(device=name, signing_key=signing_key(name))
+        return Device(
+            identity=identity,
+            entropy=InsecureEntropy(f"{seed}/{name}"),
+            policy=POLICY,
+            rng=np.random.default_rng([seed, index]),
+            epoch_flash=epoch_flash,
+            epoch=restored_epoch(identity, epoch_flash),
+        )
 
     # ------------------------------------------------------------ the aggregator
 
@@ -216,33 +291,37 @@ class RoundHarness:
         self.unmask_jobs: list[UnmaskJob] = []
         self.outcome: RoundFinished | None = None
         self.was_charged = False
-        self.aggregator = AggregatorRound(
-            setup=RoundSetup(
-                fleet=FLEET,
-                call=Call(
-                    task="count",
-                    round_number=1,
-                    attempt=self.attempt,
-                    nonce=self._gateway_entropy.fresh_bytes(),
-                    closes_in_ms=30_000,
-                ),
-                population={
-                    name: device.identity.signing_key.public_key
-                    for name, device in self.devices.items()
-                },
-                privacy=privacy_plan(len(self.devices), self.floor, self.dimension, self.noise),
-                training=TrainingPlan(local_epochs=1, batch_size=4, learning_rate=0.1),
-                bundle_sha256=bytes(32),
-                parameters_sha256=bytes(32),
-                ledger_head=LEDGER_HEAD,
-                limits=LIMITS,
-            ),
-            offline=offline,
-            now_s=self.now_s,
-        )
+        self.aggregator = AggregatorRound(setup=self.setup(), offline=offline, now_s=self.now_s)
         for name in self.devices:
             self._send_down(name, self.aggregator.call)
         self._carry_out(self.aggregator.begin(self.now_s))
+
+    def setup(self) -> RoundSetup:
+        """Return the gateway's decisions for the attempt."""
+        return RoundSetup(
+            fleet=FLEET,
+            call=Call(
+                task="count",
+                round_number=1,
+                attempt=self.attempt,
+                mode=RoundMode.SECAGG,
+                key_epoch=self.keys.epoch.key_epoch,
+                key_index=self.attempt - 1,
+                nonce=self._gateway_entropy.fresh_bytes(),
+                closes_in_ms=30_000,
+            ),
+            keys=self.keys,
+            population=frozenset(self.devices),
+            adversary=self.adversary,
+            corrupt_permille=self.corrupt_permille,
+            drop_permille=self.drop_permille,
+            privacy=self.privacy,
+            training=TrainingPlan(local_epochs=1, batch_size=4, learning_rate=0.1),
+            bundle_sha256=bytes(32),
+            parameters_sha256=bytes(32),
+            ledger_head=LEDGER_HEAD,
+            limits=LIMITS,
+        )
 
     def tell(self, event: AggregatorEvent) -> None:
         """Give the aggregator an event; a device that broke the protocol is removed."""
@@ -358,9 +437,7 @@ class RoundHarness:
         machine = device.machine
         if machine is None or envelope.header.attempt != machine.call.attempt:
             return
-        if isinstance(message, PlanAnnouncement):
-            device.effects.extend(machine.handle(PlanReceived(plan=message.plan)))
-        elif self._is_for(machine, envelope):
+        if self._is_for(machine, envelope):
             device.effects.extend(machine.handle(AggregatorSaid(message=message)))
 
     @staticmethod
@@ -375,13 +452,20 @@ class RoundHarness:
                 device.effects.extend(device.machine.resume())
             return
         device.jobs.clear()
-        device.machine = DeviceRound.answer(
-            call,
-            identity=device.identity,
-            policy=device.policy,
-            entropy=device.entropy,
-            fleet=FLEET,
-        )
+        device.machine = None
+        try:
+            device.machine = DeviceRound.answer(
+                call,
+                identity=device.identity,
+                policy=device.policy,
+                entropy=device.entropy,
+                epoch=device.epoch,
+                gateway_key=self.gateway_key.public_key,
+                today=DAY,
+            )
+        except RemoteProtocolError as error:
+            device.refused.append(error)
+            return
         device.effects.extend(device.machine.begin())
 
     def deliver_all(self) -> None:
@@ -405,6 +489,8 @@ class RoundHarness:
         effect = device.effects.popleft()
         if isinstance(effect, Persist):
             self._persist(device, effect)
+        elif isinstance(effect, PersistEpoch):
+            device.persist_epoch(effect.snapshot)
         elif isinstance(effect, SendUp):
             self._send_up(device, effect.message)
         elif isinstance(effect, TrainJob | MaskJob):
@@ -436,6 +522,7 @@ class RoundHarness:
         device.machine = None
         device.effects.clear()
         device.jobs.clear()
+        device.epoch = restored_epoch(device.identity, device.epoch_flash)
 
     def restart(self, device: Device) -> None:
         """Give power again: go on from flash."""
@@ -465,19 +552,29 @@ class RoundHarness:
         if message is not None:
             self._send_down(name, message)
 
-    @staticmethod
-    def restored(device: Device, flash: bytes) -> DeviceRound:
+    def restored(self, device: Device, flash: bytes) -> DeviceRound:
+        """Return the round that a device goes on with after a restart."""
         return DeviceRound.restore(
             flash,
             identity=device.identity,
             policy=device.policy,
             entropy=device.entropy,
-            fleet=FLEET,
+            epoch=device.epoch,
+            gateway_key=self.gateway_key.public_key,
+            today=DAY,
         )
 
     def _persist(self, device: Device, effect: Persist) -> None:
         device.flash = effect.snapshot
-        machine = self.restored(device, effect.snapshot)
+        machine = DeviceRound.restore(
+            effect.snapshot,
+            identity=device.identity,
+            policy=device.policy,
+            entropy=device.entropy,
+            epoch=device.epoch_on_flash,
+            gateway_key=self.gateway_key.public_key,
+            today=DAY,
+        )
         device.last_attempt = machine.call.attempt
         device.persisted.add(_bytes_of(machine.last_message()))
 
@@ -514,13 +611,15 @@ class RoundHarness:
     def _train(self, device: Device, job: TrainJob) -> Trained:
         # A device that trains again after a crash gets another update, as with shuffled batches.
         update = device.rng.normal(size=job.plan.dimension).astype(np.float32)
-        return Trained(update=update)
+        return Trained(update=update, examples=int(device.rng.integers(1, MOST_EXAMPLES + 1)))
 
     def _mask(self, device: Device, job: MaskJob) -> Masked:
-        assert device.name == job.plan.members[job.own].device
+        plan = job.plan
+        assert self.keys.devices[plan.epoch_positions[job.own]] == device.name
         values = ring_vector_of(job)
         masked = masked_input.run(job)
         self.vectors[masked.packed] = values
+        self.hidden[masked.packed] = (job.update, job.weight)
         return masked
 
     # ------------------------------------------------------------ whole runs
@@ -555,51 +654,86 @@ class RoundHarness:
                 break
         raise AssertionError(f"no end from {self.aggregator.phase.name}")
 
+    def packed_by(self, outcome: RoundFinished) -> list[bytes]:
+        """Return the masked inputs of the survivors."""
+        assert outcome.plan is not None
+        found = []
+        for name in outcome.report.survivors:
+            (packed,) = self.masked_versions[outcome.plan.session_id, name]
+            found.append(packed)
+        return found
+
     def survivors_sum(self, outcome: RoundFinished) -> NDArray[np.uint32]:
         """Return the exact ring sum of the vectors that the survivors hid."""
-        assert outcome.plan is not None
-        session_id, bits = outcome.plan.session_id, outcome.plan.ring_bits
-        total = np.zeros(self.dimension, dtype=np.uint64)
-        for name in outcome.report.survivors:
-            (packed,) = self.masked_versions[session_id, name]
+        total = np.zeros(self.privacy.padded_dimension, dtype=np.uint64)
+        for packed in self.packed_by(outcome):
             total += self.vectors[packed]
-        return (total & np.uint64((1 << bits) - 1)).astype(np.uint32)
+        return (total & np.uint64((1 << self.privacy.ring_bits) - 1)).astype(np.uint32)
+
+    def survivors_weight(self, outcome: RoundFinished) -> int:
+        """Return the sum of the weights that the survivors hid."""
+        return sum(self.hidden[packed][1] for packed in self.packed_by(outcome))
+
+    def position_of(self, name: str) -> int:
+        """Return a device's position in the plan."""
+        plan, member = self.aggregator.plan, self.keys.epoch_position_of(name)
+        assert plan is not None
+        assert member is not None
+        position = plan.position_of(member)
+        assert position is not None
+        return position
+
+    def name_of(self, position: int) -> str:
+        """Return the device at a position in the plan."""
+        plan = self.aggregator.plan
+        assert plan is not None
+        return self.keys.devices[plan.epoch_positions[position]]
+
+
+def restored_epoch(identity: DeviceIdentity, flash: bytes) -> DeviceEpoch:
+    """Return a device's key epochs as they are on its flash."""
+    return DeviceEpoch(
+        identity=identity,
+        entropy=CountedSeeds(b"later " + identity.device.encode()),
+        fleet=FLEET,
+        prgs=prg_bitmask(),
+        snapshot=flash,
+    )
 
 
 def ring_vector_of(job: MaskJob) -> RingVector:
-    """Encode a job's update again, without masks."""
-    privacy = job.plan.privacy
-    clipped, _ = clip_update(job.update, privacy.clip_norm)
-    return encode_update(
-        clipped,
+    """Encode a job's update again, without masks, weight slot and check coordinates."""
+    privacy, session_id = job.plan.privacy, job.plan.session_id
+    packed = encode_and_mask(
+        job.update,
+        clip_norm=privacy.clip_norm,
         scale=privacy.scale,
         l2_squared_bound=privacy.l2_squared_bound,
         noise_variance=privacy.noise_share_variance,
         ring_bits=privacy.ring_bits,
+        rotation_block=privacy.rotation_block,
+        rotation_seed=rotation_seed(session_id),
+        weight=job.weight,
+        weight_bound=privacy.weight_bound,
+        session_id=session_id,
         rounding_seed=job.rounding_seed,
         noise_seed=job.noise_seed,
+        masks=[],
     )
+    values = np.empty(privacy.vector_length, dtype=np.uint32)
+    unpack(packed, privacy.ring_bits, values)
+    return values[: privacy.padded_dimension]
 
 
 def kinds_revealed(device: Device, flash: bytes, message: RevealedShares) -> dict[int, str]:
     """Tell of each share that a device sends which of its owner's two secrets it belongs to."""
     state = DeviceState.from_bytes(flash)
-    assert state.plan is not None
-    assert state.routed is not None
-    own = state.plan.position_of(device.name)
-    assert own is not None
-    channels = ShareChannels(masked_input.session_of(state.plan), own, state.share_secret)
-    sharers = [
-        position
-        for position in range(len(state.plan.members))
-        if state.routed.sharers[position // 8] >> (position % 8) & 1
-    ]
+    session = DeviceSession(state.require_plan(), state.peers, device.epoch.keys)
     shares = dict(message.shares)
     kinds = {}
-    for owner, sealed in zip(sharers, state.routed.sealed, strict=True):
-        if owner == own or owner not in shares:
+    for owner, (mask_share, seed_share) in session.open_shares(state.require_routed()).items():
+        if owner not in shares:
             continue
-        mask_share, seed_share = channels.open_shares(owner, sealed)
         assert shares[owner] in (mask_share, seed_share)
         kinds[owner] = "mask key" if shares[owner] == mask_share else "self seed"
     assert set(kinds) == set(shares), "a share of a stranger"

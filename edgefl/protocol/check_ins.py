@@ -74,9 +74,7 @@ class SessionStart:
         proofs: What proves each member's keys, by position.
     """
 
-    def __init__(
-        self, setup: RoundSetup, call_id: bytes, proofs: Mapping[str, PeerProof]
-    ) -> None:
+    def __init__(self, setup: RoundSetup, call_id: bytes, proofs: Mapping[str, PeerProof]) -> None:
         """Order the members by their positions in the key epoch."""
         names, opened = setup.keys.devices, setup.keys.epoch
         self.devices = tuple(name for name in names if name in proofs)

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from edgefl._native import SigningKey, verify
 from edgefl.errors import RemoteProtocolError, WireError
 from edgefl.protocol import topics
+from edgefl.protocol.limits import MAX_ATTEMPT, SIGNATURE_BYTES
 from edgefl.protocol.messages import (
     AGGREGATOR_MESSAGES,
     DEVICE_MESSAGES,
-    MAX_ATTEMPT,
-    SIGNATURE_BYTES,
     AggregatorMessage,
     DeviceMessage,
     Message,

@@ -322,9 +322,7 @@ class UnmaskingPhase(SessionPhase):
     phase = Phase.UNMASKING
     takes = RevealedShares
 
-    def __init__(
-        self, session: SessionCollection, certificate: SurvivorCertificate | None
-    ) -> None:
+    def __init__(self, session: SessionCollection, certificate: SurvivorCertificate | None) -> None:
         """Make the request; it is shown to nobody before the charge."""
         super().__init__(session)
         self._request = session.unmask_request(certificate)
@@ -351,8 +349,13 @@ class UnmaskingPhase(SessionPhase):
 
     def is_ample(self, silent: Collection[str]) -> bool:
         """Tell whether each secret has spare shares, or all that will come."""
-        positions = {self.session.position_of(device) for device in silent}
-        return self.session.has_ample_shares(positions - {None})
+        return self.session.has_ample_shares(
+            {
+                position
+                for device in silent
+                if (position := self.session.position_of(device)) is not None
+            }
+        )
 
     def close(self) -> AbortReason | None:
         """Close the collection of shares."""

@@ -6,7 +6,7 @@ from edgefl.errors import ConfigError, EdgeflError, RemoteProtocolError
 from edgefl.protocol.limits import MAX_MASK_KEYS
 from edgefl.protocol.plan import SessionPlan, Thresholds
 from edgefl.protocol.reasons import AdversaryClass
-from edgefl.protocol.sizes import CommitteeSizes, GraphSizes, committee_sizes, neighbourhood_sizes
+from edgefl.protocol.sizes import GraphSizes, neighbourhood_sizes
 
 _EPOCHS_A_DAY = 3
 GRINDING_BITS = (_EPOCHS_A_DAY * MAX_MASK_KEYS - 1).bit_length()
@@ -28,7 +28,8 @@ def thresholds_for(
     """Return the sparsest graph that withstands the adversary, and its thresholds.
 
     Where no sparse graph does, and below `LEAST_SPARSE_BASE` devices, the graph is complete; then
-    the neighbourhood threshold is also a strict majority of the base, in every class.
+    the neighbourhood threshold is also a strict majority of the base, in every class, and in
+    MALICIOUS everybody is in the committee.
 
     Security:
         In MALICIOUS the corrupt devices are counted over the roster and all of them are taken to
@@ -54,7 +55,7 @@ def thresholds_for(
     # One of each at least: no graph is to stand or fall with a single device.
     sparse = _sparse_sizes(adversary, base_size, max(corrupt, 1), max(dropped, 1))
     if sparse is None:
-        return _complete(adversary, base_size, corrupt, dropped, survivor_floor)
+        return _complete(adversary, base_size, corrupt, survivor_floor)
     committee = sparse.committee
     return _with_floor(
         base_size,
@@ -121,7 +122,7 @@ def _sparse_sizes(
 
 
 def _complete(
-    adversary: AdversaryClass, base_size: int, corrupt: int, dropped: int, survivor_floor: int
+    adversary: AdversaryClass, base_size: int, corrupt: int, survivor_floor: int
 ) -> Thresholds:
     degree = base_size - 1
     is_curious = adversary is AdversaryClass.HONEST_BUT_CURIOUS
@@ -134,30 +135,18 @@ def _complete(
             f"{base_size} devices",
             "assume fewer corrupt devices or enrol more devices",
         )
-    committee = _committee(adversary, base_size, corrupt, dropped)
+    # Everybody signs: then the survivor floor takes care that enough are there to sign.
+    is_malicious = adversary is AdversaryClass.MALICIOUS
     return _with_floor(
         base_size,
         Thresholds(
             degree=degree,
             neighbourhood=neighbourhood,
-            committee=0 if committee is None else committee.members,
-            certificate=0 if committee is None else committee.threshold,
+            committee=base_size if is_malicious else 0,
+            certificate=(base_size + corrupt) // 2 + 1 if is_malicious else 0,
             survivor_floor=survivor_floor,
         ),
     )
-
-
-def _committee(
-    adversary: AdversaryClass, base_size: int, corrupt: int, dropped: int
-) -> CommitteeSizes | None:
-    if adversary is not AdversaryClass.MALICIOUS:
-        return None
-    try:
-        return committee_sizes(base_size, corrupt, dropped, _grinding(adversary))
-    except ConfigError:
-        # Everybody signs: no count is left to chance, and the survivor floor takes care that
-        # enough are there.
-        return CommitteeSizes(members=base_size, threshold=(base_size + corrupt) // 2 + 1)
 
 
 def _with_floor(base_size: int, thresholds: Thresholds) -> Thresholds:

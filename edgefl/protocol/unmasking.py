@@ -21,9 +21,7 @@ def run(job: UnmaskJob, threads: int = 1, cancel: CancelFlag | None = None) -> U
     """
     secrets = reconstruct(_shared_secrets(job), job.plan.thresholds.neighbourhood)
     if secrets.missing:
-        return Unmasked(
-            total=None, failure=AbortReason.RECONSTRUCTION_FAILED, liars=secrets.liars
-        )
+        return Unmasked(total=None, failure=AbortReason.RECONSTRUCTION_FAILED, liars=secrets.liars)
     job.total.apply_masks(_masks_to_remove(job, secrets, threads), threads, cancel)
     if not job.total.checks_hold(job.session.session_id):
         return Unmasked(total=None, failure=AbortReason.SUM_CHECK_FAILED, liars=secrets.liars)

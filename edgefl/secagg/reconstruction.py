@@ -122,7 +122,7 @@ class _Search:
     def _suspicions(self, holders: Sequence[int]) -> Iterator[frozenset[int]]:
         """Yield sets of holders to leave out: nobody, known liars, then one and two of them."""
         yield frozenset()
-        yield self.liars.intersection(holders)
+        yield frozenset(self.liars.intersection(holders))
         spare = len(holders) - self._threshold
         for count in range(1, min(MOST_LIARS, spare) + 1):
             # Leaving out more than these would only repeat an earlier choice.
@@ -141,9 +141,7 @@ class _Search:
             return None
         return candidate if secret.is_right(candidate) else None
 
-    def _accuse(
-        self, secret: SharedSecret, kept: Sequence[int], left_out: frozenset[int]
-    ) -> None:
+    def _accuse(self, secret: SharedSecret, kept: Sequence[int], left_out: frozenset[int]) -> None:
         """Name those of the left-out whose share does not fit to the right ones.
 
         Nobody is named where kept shares do not fit either: two liars together can make a right

@@ -123,7 +123,7 @@ class Session:
             canonical=True,
         )
 
-    def _prg(self, has_aes: bool) -> int:  # noqa: FBT001 - private, one argument
+    def _prg(self, has_aes: bool) -> int:
         return AES_128_CTR if has_aes and self.allows_aes else CHACHA20
 
     def _pair_info(self, purpose: str, one: int, other: int) -> bytes:
