@@ -113,7 +113,12 @@ class Flash:
 
 @dataclass
 class Device:
-    """A board: its flash, its machines while it has power, and what it ever sent."""
+    """A board: its flash, its machines while it has power, and what it ever sent.
+
+    Attributes:
+        update: What training gives; random where it is None.
+        is_busy: Jobs wait for `work`.
+    """
 
     name: str
     flash: Flash
@@ -129,6 +134,7 @@ class Device:
     mask_jobs: list[MaskJob] = field(default_factory=list)
     update: Update | None = None
     examples: int = 1
+    is_busy: bool = False
 
     def __post_init__(self) -> None:
         self.identity = DeviceIdentity(device=self.name, signing_key=signing_key(self.name))
@@ -197,7 +203,7 @@ class Device:
         if effects_before_death is not None:
             self.restart()
             return
-        while self.jobs and self.machine is not None:
+        while self.jobs and self.machine is not None and not self.is_busy:
             self.work()
 
     def work(self, *, effects_before_death: int | None = None) -> None:
