@@ -4,6 +4,7 @@ The gateway has no machine of its own: a test sends whatever it likes, honest or
 to a flash of their own and can lose power between any two effects.
 """
 
+import copy
 import functools
 import hashlib
 import math
@@ -140,6 +141,21 @@ class Device:
         self.identity = DeviceIdentity(device=self.name, signing_key=signing_key(self.name))
         self.start()
 
+    def twin(self) -> "Device":
+        """Return a device with the same flash and past."""
+        other = replace(
+            self,
+            flash=replace(self.flash),
+            machine=None,
+            sent=list(self.sent),
+            refused=list(self.refused),
+            finished=list(self.finished),
+            jobs=[],
+            mask_jobs=list(self.mask_jobs),
+        )
+        other.restore()
+        return other
+
     def start(self) -> None:
         """Give power: whatever is not on flash is gone."""
         self.machine = None
@@ -157,6 +173,12 @@ class Device:
         self.start()
         if loses_round:
             self.flash.round = None
+        self.restore()
+        if self.machine is not None:
+            self.carry_out(self.machine.resume())
+
+    def restore(self) -> None:
+        """Take up the round that is on flash, without doing anything."""
         if self.flash.round is not None:
             self.machine = DeviceRound.restore(
                 self.flash.round,
@@ -167,7 +189,6 @@ class Device:
                 gateway_key=self.gateway_key,
                 today=self.today,
             )
-            self.carry_out(self.machine.resume())
 
     def answer(self, call: Call, *, effects_before_death: int | None = None) -> None:
         """Answer a call; a refusal is noted."""
@@ -459,6 +480,12 @@ class Table:
         for name in sharers:
             self.devices[name].say(self.routed(name, missing))
         return self
+
+    def twin(self) -> "Table":
+        """Return a table in the same situation, for a test to spoil."""
+        other = copy.copy(self)
+        other.devices = {name: device.twin() for name, device in self.devices.items()}
+        return other
 
     def call_members(self) -> None:
         for name in self.members:
