@@ -119,6 +119,8 @@ class Device:
     Attributes:
         update: What training gives; random where it is None.
         is_busy: Jobs wait for `work`.
+        effects_before_death: Effects that are still carried out in answer to the next event that
+            makes the device send something; then it loses power once, and comes back.
     """
 
     name: str
@@ -136,6 +138,7 @@ class Device:
     update: Update | None = None
     examples: int = 1
     is_busy: bool = False
+    effects_before_death: int | None = None
 
     def __post_init__(self) -> None:
         self.identity = DeviceIdentity(device=self.name, signing_key=signing_key(self.name))
@@ -190,7 +193,7 @@ class Device:
                 today=self.today,
             )
 
-    def answer(self, call: Call, *, effects_before_death: int | None = None) -> None:
+    def answer(self, call: Call) -> None:
         """Answer a call; a refusal is noted."""
         try:
             self.machine = DeviceRound.answer(
@@ -205,29 +208,30 @@ class Device:
         except EdgeflError as error:
             self.refused.append(error)
             return
-        self.carry_out(self.machine.begin(), effects_before_death)
+        self.carry_out(self.machine.begin())
 
-    def say(self, message: AggregatorMessage, *, effects_before_death: int | None = None) -> None:
+    def say(self, message: AggregatorMessage) -> None:
         """Take a message of the gateway, and do all work that follows from it."""
         if self.machine is None:
             return
         read_back = type(message).from_body(message.to_body())
-        effects = self.machine.handle(AggregatorSaid(message=read_back))
-        self.carry_out(effects, effects_before_death)
+        self.carry_out(self.machine.handle(AggregatorSaid(message=read_back)))
 
-    def carry_out(
-        self, effects: Sequence[DeviceEffect], effects_before_death: int | None = None
-    ) -> None:
+    def carry_out(self, effects: Sequence[DeviceEffect]) -> None:
         """Carry out effects in order, and finish the jobs among them; die where that is asked."""
-        for effect in effects[:effects_before_death]:
-            self._carry_out_one(effect)
-        if effects_before_death is not None:
+        sends = any(isinstance(effect, SendUp) for effect in effects)
+        if sends and self.effects_before_death is not None:
+            effects, self.effects_before_death = effects[: self.effects_before_death], None
+            for effect in effects:
+                self._carry_out_one(effect)
             self.restart()
             return
+        for effect in effects:
+            self._carry_out_one(effect)
         while self.jobs and self.machine is not None and not self.is_busy:
             self.work()
 
-    def work(self, *, effects_before_death: int | None = None) -> None:
+    def work(self) -> None:
         """Finish the oldest job."""
         assert self.machine is not None
         job = self.jobs.pop(0)
@@ -236,7 +240,7 @@ class Device:
         else:
             self.mask_jobs.append(job)
             event = masked_input.run(job)
-        self.carry_out(self.machine.handle(event), effects_before_death)
+        self.carry_out(self.machine.handle(event))
 
     def _trained(self, job: TrainJob) -> Update | None:
         if self.update is not None:
