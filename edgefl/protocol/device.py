@@ -144,7 +144,9 @@ class DeviceRound:
             entropy=entropy,
             epoch=epoch,
             keys=epoch.keys,
-            state=DeviceState(phase=Phase.CHECK_IN, call=call),
+            state=DeviceState(
+                phase=Phase.CHECK_IN, call=call, bundle_sha256=epoch.keys.bundle.digest
+            ),
         )
 
     @classmethod

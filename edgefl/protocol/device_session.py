@@ -149,11 +149,12 @@ def require_same_session(state: DeviceState, keys: OwnKeys) -> None:
     Raises:
         WireError: E-SNAPSHOT, it is not.
     """
-    call, plan = state.call, state.plan
-    use = None
-    if call.key_epoch == keys.open_epoch.key_epoch:
-        use = keys.use_of(call.key_index)
-    is_same = use is not None and use.call_id == call_id_of(keys.fleet, call)
+    plan, use = state.plan, keys.use_of(state.call.key_index)
+    is_same = (
+        state.bundle_sha256 == keys.bundle.digest
+        and use is not None
+        and use.call_id == call_id_of(keys.fleet, state.call)
+    )
     if is_same and use is not None and plan is not None:
         is_same = (use.call_id, use.session_id) == (plan.call_id, plan.session_id)
         is_same = is_same and _fits(plan, state.peers, keys)

@@ -26,9 +26,9 @@ from edgefl.secagg.session import PeerKeys
 
 SNAPSHOT_VERSION = 2
 
-_FIELDS = 14
+_FIELDS = 15
 _PLAN, _PEERS, _SEED, _SHARED, _ROUTED, _MASKED = 3, 4, 5, 6, 7, 8
-_PROPOSAL, _VOTE, _REQUEST, _REVEALED, _LEFT = 9, 10, 11, 12, 13
+_PROPOSAL, _VOTE, _REQUEST, _REVEALED, _LEFT, _BUNDLE = 9, 10, 11, 12, 13, 14
 _AFTER_PLAN = (_PLAN, _PEERS, _SEED, _SHARED)
 _AFTER_ROUTED = (*_AFTER_PLAN, _ROUTED)
 _NEEDED_FIELDS = {
@@ -51,6 +51,7 @@ class DeviceState:
     of the self mask; the driver wipes the stored bytes when the round ends.
 
     Attributes:
+        bundle_sha256: Hash of the device's own bundle: whose round this is, in which key epoch.
         plan: The accepted plan; everything below comes with it or after it.
         peers: What is used of this device and its neighbours, by position in the plan.
         self_seed: Seed of the self mask, drawn for this session.
@@ -61,6 +62,7 @@ class DeviceState:
 
     phase: Phase
     call: Call
+    bundle_sha256: bytes
     plan: SessionPlan | None = None
     peers: Mapping[int, PeerKeys] = field(default_factory=dict)
     self_seed: Seed | None = None
@@ -130,6 +132,7 @@ class DeviceState:
                 _REQUEST: _body_of(self.unmask_request),
                 _REVEALED: _body_of(self.revealed),
                 _LEFT: None if self.left is None else int(self.left),
+                _BUNDLE: self.bundle_sha256,
             }
         )
 
@@ -152,6 +155,7 @@ class DeviceState:
         return cls(
             phase=phase,
             call=Call.from_body(wire.as_body(body[2])),
+            bundle_sha256=wire.as_bytes(body[_BUNDLE], DIGEST_BYTES),
             plan=None if plan is None else SessionPlan.from_bytes(wire.as_bytes(plan)),
             peers=_read_peers(body[_PEERS]),
             self_seed=None if seed is None else Seed.from_bytes(wire.as_bytes(seed, KEY_BYTES)),

@@ -65,8 +65,8 @@ def check_lists(
         sharers: Positions of all that shared keys (U2), as this device was told before.
 
     Raises:
-        RemoteProtocolError: E-UNMASK-BOTH, E-UNMASK-LISTS, E-UNMASK-SELF, E-UNMASK-FEW,
-            E-UNMASK-DROPPED or E-UNMASK-WINDOW.
+        RemoteProtocolError: E-UNMASK-BOTH, E-UNMASK-LISTS, E-UNMASK-SELF, E-UNMASK-FEW or
+            E-UNMASK-WINDOW.
     """
     alive, gone = lists.survivors, lists.dropped
     if alive & gone:
@@ -81,11 +81,8 @@ def check_lists(
         )
     floor = plan.thresholds.survivor_floor
     if len(alive) < floor:
+        # This bounds the dropped as well: both lists together are within the cohort.
         raise RemoteProtocolError("E-UNMASK-FEW", f"at least {floor} survivors", str(len(alive)))
-    if len(gone) > plan.size - floor:
-        raise RemoteProtocolError(
-            "E-UNMASK-DROPPED", f"at most {plan.size - floor} dropped", str(len(gone))
-        )
     if plan.thresholds.committee and not graph.windows_hold(alive):
         raise RemoteProtocolError(
             "E-UNMASK-WINDOW",
