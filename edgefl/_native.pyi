@@ -20,6 +20,8 @@ __all__ = [
     "SECRET_BYTES",
     "SHARE_BYTES",
     "AgreementKey",
+    "CancelFlag",
+    "Mask",
     "Seed",
     "SigningKey",
     "add_in_ring",
@@ -30,6 +32,7 @@ __all__ = [
     "check_coordinates",
     "combine_many",
     "combine_shares",
+    "has_aes_hardware",
     "open_many",
     "open_sealed",
     "pack",
@@ -228,24 +231,56 @@ def combine_many(
         ShareError: As `combine_shares`, but for E-SHARE-SECRET.
     """
 
+@final
+class Mask:
+    """One mask: a seed, the generator that expands it, and its sign. No repr of content."""
+
+    def __new__(cls, seed: Seed, prg: int, subtract: bool) -> Mask:
+        """Describe a mask.
+
+        Args:
+            seed: Used for this mask only.
+            prg: 1 ChaCha20 (key: the seed), 2 AES-128-CTR (key: its first 16 bytes).
+            subtract: Whether the mask is taken off.
+
+        Raises:
+            ConfigError: E-PRG, another number.
+        """
+    def __reduce__(self) -> NoReturn: ...
+
+@final
+class CancelFlag:
+    """Takes back work that another thread is doing; once set it stays so."""
+
+    def __new__(cls) -> CancelFlag: ...
+    def cancel(self) -> None:
+        """Make the calls that were given this flag end with `Cancelled`, within a tile's time."""
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the work was taken back."""
+
 def apply_masks(
-    accumulator: NDArray[np.uint32],
+    accumulator: NDArray[np.uint16] | NDArray[np.uint32],
     ring_bits: int,
-    add: Sequence[Seed],
-    subtract: Sequence[Seed],
+    masks: Sequence[Mask],
     threads: int = 1,
+    cancel: CancelFlag | None = None,
 ) -> None:
     """Add masks to the accumulator and take off others, modulo 2^ring_bits.
 
+    Coordinate i of a mask is lane i of its keystream, little-endian, modulo 2^ring_bits; the lanes
+    are as wide as the accumulator's. All ends of a session must use the same width.
+
     Args:
-        accumulator: uint32 [d], changed in place.
-        ring_bits: 8 to 32.
-        add: Seeds whose masks are added.
-        subtract: Seeds whose masks are taken off.
+        accumulator: uint16 or uint32 [d], changed in place.
+        ring_bits: 8 to 32; at most 16 for uint16.
+        masks: Added or taken off, each by its sign.
         threads: 1 to 64; the result does not depend on it.
+        cancel: Polled once per 16 KB.
 
     Raises:
-        EnvironmentProblem: E-THREAD-START, the system starts no thread.
+        ConfigError: E-LANE-WIDTH among others, a ring wider than the lanes.
+        Cancelled: E-CANCELLED, the flag was set; the accumulator is as it was.
     """
 
 def quantize(
@@ -308,5 +343,12 @@ def add_in_ring(
 ) -> None:
     """Add uint32 [d] values to the uint32 [d] accumulator in place, modulo 2^ring_bits."""
 
-def backends() -> dict[str, str]:
-    """Return the code chosen for this machine, by primitive: {"chacha20": "avx2"}."""
+def backends() -> dict[str, list[str]]:
+    """Return the mask code of this machine, the chosen first, by generator.
+
+    For example {"chacha20": ["avx2", "portable"], "aes-128-ctr": ["vaes", "aes-ni", "portable"]}.
+    No setting or environment variable changes it.
+    """
+
+def has_aes_hardware() -> bool:
+    """Say whether this processor has AES instructions: what a device declares in its bundle."""

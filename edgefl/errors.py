@@ -44,6 +44,12 @@ class DataError(ConfigError):
     """The training data is empty, malformed or not finite."""
 
 
+class Cancelled(EdgeflError):
+    """The caller took the work back before it was done."""
+
+    exit_code = 130
+
+
 class WireError(EdgeflError):
     """Bytes from a peer do not follow the wire format."""
 

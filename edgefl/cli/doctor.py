@@ -136,8 +136,8 @@ def check_native() -> Check:
     except ImportError as error:
         advice = f"install edgefl-runtime for this platform ({_platform()})"
         return Check(name="native core", status=Status.WRONG, found=str(error), advice=advice)
-    backends: dict[str, str] = native.backends()
-    found = ", ".join(f"{part} {name}" for part, name in sorted(backends.items()))
+    backends: dict[str, list[str]] = native.backends()
+    found = ", ".join(f"{prg} {names[0]}" for prg, names in sorted(backends.items()))
     return Check(name="native core", status=Status.OK, found=found)
 
 

@@ -15,7 +15,7 @@ The same seed gives the same graph and committee on every device. Byte by byte:
 5. Committee of m: label `edgefl/1 committee`, i up to m - 1. The members are order[0]...
    order[m - 1], listed by position.
 
-Source: Bell et al. 2020, section 3 (a randomly labelled Harary graph); Durstenfeld 1964, algorithm
+Source: Bell et al. 2020 (a randomly labelled Harary graph); Durstenfeld 1964, algorithm
 235, for the shuffle.
 """
 

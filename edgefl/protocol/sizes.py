@@ -201,7 +201,7 @@ def neighbourhood_sizes(
             argument is out of range. E-SIZES-IMPOSSIBLE: not even the complete graph will do.
 
     Source: google/federated-compute, fcp/secagg/server/graph_parameter_finder.cc, for the first
-    two classes; Bell et al. 2020, section 3, for the events that are bounded.
+    two classes; Bell et al. 2020 for the events that are bounded.
     """
     check_counts(cohort, corrupt, dropped, grinding_bits)
     require_possible(cohort, corrupt, dropped, adversary)

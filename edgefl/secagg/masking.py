@@ -10,6 +10,7 @@ import numpy as np
 from edgefl._native import (
     CHECK_COORDINATES,
     AgreementKey,
+    Mask,
     Seed,
     add_in_ring,
     apply_masks,
@@ -20,6 +21,9 @@ from edgefl._native import (
 from edgefl.errors import RemoteProtocolError, WireError
 from edgefl.secagg.session import Session
 from edgefl.types import RingVector
+
+_CHACHA20 = 1
+"""The generator that every device has."""
 
 
 def with_check_coordinates(values: RingVector, ring_bits: int, session_id: bytes) -> RingVector:
@@ -67,12 +71,11 @@ def mask_and_pack(
             upper subtracts.
         threads: Worker threads.
     """
-    add = [session.self_mask_key(self_seed)]
-    subtract: list[Seed] = []
+    masks = [Mask(session.self_mask_key(self_seed), _CHACHA20, subtract=False)]
     for other in neighbours:
         seed = session.pairwise_seed(mask_secret, own, other)
-        (add if own < other else subtract).append(seed)
-    apply_masks(vector, session.ring_bits, add, subtract, threads)
+        masks.append(Mask(seed, _CHACHA20, subtract=own > other))
+    apply_masks(vector, session.ring_bits, masks, threads)
     return pack(vector, session.ring_bits)
 
 
@@ -120,11 +123,12 @@ def remove_masks(
         mask_secrets: Mask key of each device that shared keys and then dropped out, by position.
         threads: Worker threads.
     """
-    subtract = [session.self_mask_key(seed) for seed in self_seeds.values()]
-    add: list[Seed] = []
+    masks = [
+        Mask(session.self_mask_key(seed), _CHACHA20, subtract=True) for seed in self_seeds.values()
+    ]
     for dropped, secret in mask_secrets.items():
         for survivor in self_seeds:
             seed = session.pairwise_seed(secret, dropped, survivor)
             # What the survivor did with the mask is undone here.
-            (subtract if survivor < dropped else add).append(seed)
-    apply_masks(total, session.ring_bits, add, subtract, threads)
+            masks.append(Mask(seed, _CHACHA20, subtract=survivor < dropped))
+    apply_masks(total, session.ring_bits, masks, threads)

@@ -14,7 +14,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from edgefl import _native
-from edgefl._native import Seed
+from edgefl._native import Mask, Seed
 
 COORDINATES = 100_000
 RING_BITS = 20
@@ -49,16 +49,16 @@ def ratio_by_turns(theirs: Callable[[], object], ours: Callable[[], object]) -> 
 
 @pytest.mark.parametrize("masks", [1, 30])
 def test_mask_expansion(benchmark: BenchmarkFixture, masks: int) -> None:
-    seeds = [seed(number) for number in range(masks)]
+    added = [Mask(seed(number), 1, subtract=False) for number in range(masks)]
     accumulator = np.zeros(COORDINATES, dtype=np.uint32)
-    benchmark(_native.apply_masks, accumulator, RING_BITS, seeds, [])
+    benchmark(_native.apply_masks, accumulator, RING_BITS, added)
     assert accumulator.any()
     assert accumulator.max() < 2**RING_BITS
     if benchmark.enabled:
         baseline = np.zeros(COORDINATES, dtype=np.uint32)
         benchmark.extra_info["ratio_to_numpy_pcg64"] = ratio_by_turns(
             lambda: numpy_masks(baseline, masks),
-            lambda: _native.apply_masks(accumulator, RING_BITS, seeds, []),
+            lambda: _native.apply_masks(accumulator, RING_BITS, added),
         )
 
 

@@ -6,16 +6,27 @@ import numpy as np
 import pytest
 
 from edgefl import _native, errors
-from edgefl._native import AgreementKey, Seed
+from edgefl._native import AgreementKey, CancelFlag, Mask, Seed
 from edgefl.errors import ConfigError, EdgeflError
 
 SEED = Seed.from_bytes(bytes(32))
+MASK = Mask(SEED, 1, subtract=False)
 SHARE = bytes(40)
 HUGE = 10**30
 
 
 def ring(length: int = 3) -> np.ndarray:
     return np.zeros(length, dtype=np.uint32)
+
+
+def narrow(length: int = 3) -> np.ndarray:
+    return np.zeros(length, dtype=np.uint16)
+
+
+def cancelled() -> CancelFlag:
+    flag = CancelFlag()
+    flag.cancel()
+    return flag
 
 
 def integers(length: int = 3) -> np.ndarray:
@@ -38,7 +49,7 @@ def noise(variance: float, start: int = 0) -> None:
 REFUSALS: list[tuple[type[EdgeflError], str, Callable[[], object]]] = [
     (errors.ConfigError, "E-RING-BITS", lambda: _native.pack(ring(), 7)),
     (errors.ConfigError, "E-RING-BITS", lambda: _native.pack(ring(), HUGE)),
-    (errors.ConfigError, "E-RING-BITS", lambda: _native.apply_masks(ring(), -HUGE, [], [])),
+    (errors.ConfigError, "E-RING-BITS", lambda: _native.apply_masks(ring(), -HUGE, [])),
     (errors.ConfigError, "E-RING-VALUE", lambda: _native.pack(ring() + np.uint32(256), 8)),
     (errors.ConfigError, "E-LENGTH", lambda: _native.add_in_ring(ring(3), ring(2), 8)),
     (errors.ConfigError, "E-LENGTH", lambda: _native.reduce_to_ring(integers(3), ring(2), 8)),
@@ -52,9 +63,17 @@ REFUSALS: list[tuple[type[EdgeflError], str, Callable[[], object]]] = [
     (errors.ConfigError, "E-NORM-BOUND", lambda: rounding(floats(1), bound=float("nan"))),
     (errors.ConfigError, "E-ATTEMPTS", lambda: rounding(floats(1), attempts=0)),
     (errors.ConfigError, "E-ATTEMPTS", lambda: rounding(floats(1), attempts=HUGE)),
-    (errors.ConfigError, "E-THREADS", lambda: _native.apply_masks(ring(), 8, [], [], threads=0)),
-    (errors.ConfigError, "E-THREADS", lambda: _native.apply_masks(ring(), 8, [], [], threads=65)),
-    (errors.ConfigError, "E-THREADS", lambda: _native.apply_masks(ring(), 8, [], [], threads=-1)),
+    (errors.ConfigError, "E-THREADS", lambda: _native.apply_masks(ring(), 8, [], threads=0)),
+    (errors.ConfigError, "E-THREADS", lambda: _native.apply_masks(ring(), 8, [], threads=65)),
+    (errors.ConfigError, "E-THREADS", lambda: _native.apply_masks(ring(), 8, [], threads=-1)),
+    (errors.ConfigError, "E-LANE-WIDTH", lambda: _native.apply_masks(narrow(), 17, [MASK])),
+    (errors.ConfigError, "E-PRG", lambda: Mask(SEED, 3, subtract=False)),
+    (errors.ConfigError, "E-PRG", lambda: Mask(SEED, -HUGE, subtract=False)),
+    (
+        errors.Cancelled,
+        "E-CANCELLED",
+        lambda: _native.apply_masks(ring(), 8, [MASK], cancel=cancelled()),
+    ),
     (errors.ConfigError, "E-SECRET-LENGTH", lambda: Seed.from_bytes(b"short")),
     (errors.PrivacyError, "E-UPDATE-NOT-FINITE", lambda: rounding(floats(1, np.nan, np.inf))),
     (errors.PrivacyError, "E-UPDATE-RANGE", lambda: rounding(floats(1e30))),
@@ -128,7 +147,7 @@ BAD_BUFFERS: list[tuple[str, np.ndarray]] = [
 @pytest.mark.parametrize(("code", "buffer"), BAD_BUFFERS)
 def test_unusable_buffers_are_refused(code: str, buffer: np.ndarray) -> None:
     for action in (
-        lambda: _native.apply_masks(buffer, 20, [SEED], []),
+        lambda: _native.apply_masks(buffer, 20, [MASK]),
         lambda: _native.add_in_ring(buffer, ring(), 20),
         lambda: _native.reduce_to_ring(integers(), buffer, 20),
         lambda: _native.unpack(bytes(9), 24, buffer),
@@ -148,7 +167,7 @@ def test_wrong_types_are_type_errors() -> None:
     for action in (
         lambda: _native.pack([1, 2], 8),  # type: ignore[arg-type]
         lambda: _native.pack(ring(), "8"),  # type: ignore[arg-type]
-        lambda: _native.apply_masks(ring(), 8, [bytes(32)], []),  # type: ignore[list-item]
+        lambda: _native.apply_masks(ring(), 8, [SEED]),  # type: ignore[list-item]
         lambda: _native.split_secret(bytes(32), 1, [1], SEED),  # type: ignore[arg-type]
         lambda: Seed.from_bytes("x" * 32),  # type: ignore[arg-type]
     ):
@@ -162,13 +181,17 @@ def test_a_refused_call_leaves_the_buffers_alone() -> None:
         _native.add_skellam_noise(values, 1e6, SEED)
     assert (values == 2**63 - 1).all()
     out = np.full(3, 7, dtype=np.uint32)
+    with pytest.raises(errors.Cancelled):
+        _native.apply_masks(out, 8, [MASK], cancel=cancelled())
+    assert (out == 7).all()
     with pytest.raises(errors.WireError):
         _native.unpack(b"\0\0\0\x80", 9, out)
     assert (out == 7).all()
 
 
 def test_empty_vectors_are_fine() -> None:
-    _native.apply_masks(ring(0), 20, [SEED], [])
+    _native.apply_masks(ring(0), 20, [MASK])
+    _native.apply_masks(narrow(0), 16, [MASK])
     assert _native.pack(ring(0), 20) == b""
     _native.unpack(b"", 20, ring(0))
     assert _native.check_coordinates(ring(0), 20, bytes(32)) == [0, 0, 0, 0]

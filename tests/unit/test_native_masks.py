@@ -8,13 +8,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgefl import _native
-from edgefl._native import Seed
+from edgefl._native import Mask, Seed
 from edgefl.errors import ShareError
 
 FIELD = 2**61 - 1
 WORD = 2**32
 RING_BITS = st.integers(8, 32)
 KEYS = st.binary(min_size=32, max_size=32)
+
+
+CHACHA20 = 1
+AES_128_CTR = 2
+
+
+def masks(add: list[Seed], subtract: list[Seed], prg: int = CHACHA20) -> list[Mask]:
+    return [Mask(seed, prg, subtract=False) for seed in add] + [
+        Mask(seed, prg, subtract=True) for seed in subtract
+    ]
 
 
 def quarter_round(state: list[int], a: int, b: int, c: int, d: int) -> None:
@@ -46,7 +56,7 @@ def test_masks_are_chacha20_words(
 ) -> None:
     values = np.arange(length, dtype=np.uint32)
     add, subtract = [Seed.from_bytes(added)], [Seed.from_bytes(subtracted)]
-    _native.apply_masks(values, bits, add, subtract, threads)
+    _native.apply_masks(values, bits, masks(add, subtract), threads)
     streams = zip(range(length), chacha20_words(added), chacha20_words(subtracted), strict=False)
     assert values.tolist() == [(i + up - down) % 2**bits for i, up, down in streams]
 
@@ -57,7 +67,7 @@ def test_masks_do_not_depend_on_threads() -> None:
         results = []
         for threads in (1, 2, 5, 64):
             values = np.zeros(length, dtype=np.uint32)
-            _native.apply_masks(values, 32, seeds[:2], seeds[2:], threads)
+            _native.apply_masks(values, 32, masks(seeds[:2], seeds[2:]), threads)
             results.append(values.tobytes())
         assert len(set(results)) == 1
 
@@ -72,7 +82,7 @@ def test_pairwise_masks_cancel_in_the_sum() -> None:
         masked = updates[device].copy()
         add = [seed for (high, _), seed in pairs.items() if high == device]
         subtract = [seed for (_, low), seed in pairs.items() if low == device]
-        _native.apply_masks(masked, bits, add, subtract)
+        _native.apply_masks(masked, bits, masks(add, subtract))
         assert (masked != updates[device]).mean() > 0.99
         _native.add_in_ring(total, masked, bits)
     assert (total == updates.sum(axis=0)).all()
@@ -82,14 +92,15 @@ def test_masks_are_uniform_and_use_the_whole_seed() -> None:
     """Chi-square over 256 residues, 2^16 words: P(over 347) is about 1e-4 for a right PRG."""
     for bits, shift in ((8, 0), (20, 12), (32, 24)):
         values = np.zeros(1 << 16, dtype=np.uint32)
-        _native.apply_masks(values, bits, [Seed.from_bytes(bytes(range(32)))], [])
+        _native.apply_masks(values, bits, masks([Seed.from_bytes(bytes(range(32)))], []))
         counts = np.bincount(values >> shift, minlength=256)
         assert len(counts) == 256
         assert ((counts - 256.0) ** 2 / 256).sum() < 347
     outputs = set()
     for bit in range(256):
         values = np.zeros(4, dtype=np.uint32)
-        _native.apply_masks(values, 32, [Seed.from_bytes((1 << bit).to_bytes(32, "little"))], [])
+        seed = Seed.from_bytes((1 << bit).to_bytes(32, "little"))
+        _native.apply_masks(values, 32, masks([seed], []))
         outputs.add(values.tobytes())
     assert len(outputs) == 256
 
@@ -171,8 +182,12 @@ def test_reducing_is_the_remainder(bits: int, values: list[int]) -> None:
     assert out.tolist() == [value % 2**bits for value in values]
 
 
-def test_the_backend_is_named() -> None:
-    assert _native.backends()["chacha20"] in {"avx2", "sse2", "neon", "portable"}
+def test_the_backends_are_named() -> None:
+    found = _native.backends()
+    assert set(found) == {"chacha20", "aes-128-ctr"}
+    for names in found.values():
+        assert names[-1] == "portable"
+        assert len(set(names)) == len(names)
 
 
 @pytest.mark.parametrize("name", ["SHARE_BYTES", "SECRET_BYTES"])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from edgefl import _native
-from edgefl._native import AgreementKey, Seed, SigningKey
+from edgefl._native import AgreementKey, Mask, Seed, SigningKey
 from edgefl.errors import RemoteProtocolError
 
 VECTORS = Path(__file__).parents[1] / "vectors"
@@ -34,7 +34,7 @@ def seed(text: str) -> Seed:
 def keystream_holds(case: Case) -> bool:
     start = 16 * case["block"]
     words = np.zeros(start + 16, dtype=np.uint32)
-    _native.apply_masks(words, 32, [seed(case["key"])], [])
+    _native.apply_masks(words, 32, [Mask(seed(case["key"]), 1, subtract=False)])
     return words[start:].astype("<u4").tobytes() == unhex(case, "keystream")
 
 
@@ -113,11 +113,14 @@ def test_public_keys_of_small_order_are_refused() -> None:
 
 def test_masks_are_as_before() -> None:
     for case in cases("regression_masks.json"):
+        lane_bits, prg = case["lane_bits"], case["prg"]
         words = np.arange(case["length"], dtype=np.uint32) * np.uint32(2654435761)
-        add, subtract = map(seed, case["add"]), map(seed, case["subtract"])
-        _native.apply_masks(words, case["ring_bits"], list(add), list(subtract))
-        assert words[:8].tolist() == case["first_words"]
-        assert sha256(words.astype("<u4").tobytes()).hexdigest() == case["sha256"]
+        lanes = words.astype(f"uint{lane_bits}")
+        masks = [Mask(seed(text), prg, subtract=False) for text in case["add"]]
+        masks += [Mask(seed(text), prg, subtract=True) for text in case["subtract"]]
+        _native.apply_masks(lanes, case["ring_bits"], masks)
+        assert lanes[:8].tolist() == case["first_words"]
+        assert sha256(lanes.astype(f"<u{lane_bits // 8}").tobytes()).hexdigest() == case["sha256"]
 
 
 def test_shares_are_as_before() -> None:

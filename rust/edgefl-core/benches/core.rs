@@ -4,10 +4,11 @@
 
 use std::hint::black_box;
 
-use criterion::{criterion_group, criterion_main, Criterion, Throughput};
+use criterion::{criterion_group, criterion_main, Bencher, Criterion, Throughput};
 use edgefl_core::{
     add_skellam_noise, apply_masks, check_coordinates, combine_shares, pack, quantize,
-    split_secret, unpack, QuantizeSettings, RingBits, Seed, Share,
+    split_secret, unpack, Backend, Lane, Mask, MaskExpander, Prg, QuantizeSettings, RingBits, Seed,
+    Share, Sign, TILE_BYTES,
 };
 
 const COORDINATES: usize = 1 << 16;
@@ -22,16 +23,32 @@ fn ring() -> RingBits {
 
 fn masks(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("masks");
-    for masks in [1_u8, 30] {
-        let seeds: Vec<Seed> = (0..masks).map(seed).collect();
-        let seeds: Vec<&Seed> = seeds.iter().collect();
-        let mut values = vec![0; COORDINATES];
-        group.throughput(Throughput::Bytes(4 * COORDINATES as u64 * u64::from(masks)));
-        group.bench_function(format!("apply {masks}"), |bencher| {
-            bencher.iter(|| apply_masks(black_box(&mut values), ring(), &seeds, &[], 1));
-        });
+    for prg in Prg::ALL {
+        for backend in Backend::available(prg) {
+            let name = format!("{} {} 30 masks", prg.name(), backend.name());
+            group.throughput(Throughput::Bytes(TILE_BYTES as u64 * 30));
+            group.bench_function(format!("{name} u16"), tile_bench::<u16>(prg, backend));
+            group.bench_function(format!("{name} u32"), tile_bench::<u32>(prg, backend));
+        }
     }
     group.finish();
+}
+
+/// Adds 30 masks to one tile: the loop that all masking consists of.
+fn tile_bench<L: Lane>(prg: Prg, backend: Backend) -> impl FnMut(&mut Bencher<'_>) {
+    let seeds: Vec<Seed> = (0..30).map(seed).collect();
+    let masks: Vec<Mask<'_>> = seeds.iter().map(|seed| mask(seed, prg)).collect();
+    let expander = MaskExpander::with_backend(&masks, backend).expect("listed as available");
+    let mut tile = vec![L::default(); TILE_BYTES / L::BYTES];
+    move |bencher| bencher.iter(|| expander.add_to_tile(black_box(&mut tile), 0))
+}
+
+fn mask(seed: &Seed, prg: Prg) -> Mask<'_> {
+    Mask {
+        seed,
+        prg,
+        sign: Sign::Add,
+    }
 }
 
 fn sharing(criterion: &mut Criterion) {
@@ -59,7 +76,8 @@ fn sharing(criterion: &mut Criterion) {
 
 fn packing(criterion: &mut Criterion) {
     let mut values = vec![0; COORDINATES];
-    apply_masks(&mut values, ring(), &[&seed(1)], &[], 1).expect("valid");
+    let key = seed(1);
+    apply_masks(&mut values, ring(), &[mask(&key, Prg::ChaCha20)], 1, None).expect("valid");
     let packed = pack(&values, ring()).expect("reduced");
     let mut group = criterion.benchmark_group("packing 20 bits");
     group.throughput(Throughput::Bytes(4 * COORDINATES as u64));

@@ -21,6 +21,8 @@ pub enum ErrorKind {
     RemoteProtocol,
     /// The machine lacks something.
     Environment,
+    /// The caller took the work back.
+    Cancelled,
 }
 
 /// An error in the words shown to a user.
@@ -182,6 +184,22 @@ pub enum CoreError {
         /// The number of bytes given.
         found: usize,
     },
+    /// No generator of masks has this number.
+    Prg {
+        /// The number asked for.
+        found: i64,
+    },
+    /// The ring is wider than the lanes that hold its values.
+    LaneWidth {
+        /// Bits of the ring.
+        ring_bits: u32,
+        /// Bits of a lane.
+        lane_bits: u32,
+    },
+    /// The code asked for is not there on this processor.
+    Backend,
+    /// The cancel flag was set before the work was done.
+    Cancelled,
     /// More keystream was asked of one key than it has.
     StreamLength,
     /// The number of threads is outside the allowed range.
@@ -261,6 +279,21 @@ impl CoreError {
                 format!("1 to {} threads", crate::mask::MAX_THREADS),
                 found.to_string(),
                 "give at most the number of cores",
+            ),
+            Self::Prg { found } => (
+                "E-PRG",
+                "generator 1 (ChaCha20) or 2 (AES-128-CTR)".to_owned(),
+                found.to_string(),
+                "take the generator from the signed bundles of the pair",
+            ),
+            Self::LaneWidth {
+                ring_bits,
+                lane_bits,
+            } => (
+                "E-LANE-WIDTH",
+                format!("lanes of at least {ring_bits} bits"),
+                format!("{lane_bits} bits"),
+                "hold rings of more than 16 bits in uint32",
             ),
             Self::SecretLength { found } => (
                 "E-SECRET-LENGTH",
@@ -435,6 +468,20 @@ impl CoreError {
                 "a message sealed under this key and header".to_owned(),
                 "bytes that do not open".to_owned(),
                 "drop this message",
+            ),
+            Self::Backend => (
+                ErrorKind::Environment,
+                "E-BACKEND",
+                "mask code that this processor has, for the generator asked for".to_owned(),
+                "another".to_owned(),
+                "choose one of those that `edgefl selftest crypto` lists",
+            ),
+            Self::Cancelled => (
+                ErrorKind::Cancelled,
+                "E-CANCELLED",
+                "work that is let end".to_owned(),
+                "its cancel flag set".to_owned(),
+                "",
             ),
             Self::ThreadStart => (
                 ErrorKind::Environment,

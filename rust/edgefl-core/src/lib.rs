@@ -5,14 +5,15 @@
 //! it and what it does not guarantee.
 //!
 //! ```
-//! use edgefl_core::{apply_masks, RingBits, Seed};
+//! use edgefl_core::{apply_masks, Mask, Prg, RingBits, Seed, Sign};
 //!
 //! let ring = RingBits::new(20)?;
 //! let seed = Seed::from_bytes(&[7; 32])?;
-//! let mut masked = vec![1, 2, 3];
-//! apply_masks(&mut masked, ring, &[&seed], &[], 1)?;
+//! let mask = |sign| [Mask { seed: &seed, prg: Prg::ChaCha20, sign }];
+//! let mut masked = vec![1_u32, 2, 3];
+//! apply_masks(&mut masked, ring, &mask(Sign::Add), 1, None)?;
 //! assert_ne!(masked, [1, 2, 3]);
-//! apply_masks(&mut masked, ring, &[], &[&seed], 1)?;
+//! apply_masks(&mut masked, ring, &mask(Sign::Subtract), 1, None)?;
 //! assert_eq!(masked, [1, 2, 3]);
 //! # Ok::<(), edgefl_core::CoreError>(())
 //! ```
@@ -23,6 +24,7 @@ mod aead;
 mod agreement;
 mod backend;
 mod batch;
+mod cancel;
 mod check;
 mod error;
 mod field;
@@ -39,16 +41,17 @@ mod signature;
 
 pub use aead::{open_many, open_sealed, seal, seal_many, seal_with_nonce, NONCE_BYTES, TAG_BYTES};
 pub use agreement::{agreement_public_keys, AgreementKey};
-pub use backend::chacha20_backend;
+pub use backend::{has_aes_hardware, Backend, Sign};
+pub use cancel::CancelFlag;
 pub use check::{check_coordinates, CHECK_COORDINATES};
 pub use error::{CoreError, ErrorKind, ErrorReport};
 pub use kdf::hkdf_sha256;
-pub use mask::{apply_masks, MAX_THREADS};
+pub use mask::{apply_masks, Mask, MaskExpander, MAX_THREADS, TILE_BYTES};
 pub use noise::{add_skellam_noise, PoissonTable, MAX_NOISE_VARIANCE};
 pub use pack::{pack, packed_bytes, unpack};
-pub use prg::{Keystream, RandomWords};
+pub use prg::{Keystream, Prg, RandomWords};
 pub use quantize::{quantize, QuantizeSettings, MAX_QUANTIZED};
-pub use ring::{add_in_ring, reduce_to_ring, RingBits};
+pub use ring::{add_in_ring, reduce_to_ring, Lane, RingBits};
 pub use secret::{Seed, SECRET_BYTES};
 pub use shamir::{
     combine_many, combine_shares, split_secret, split_secrets, Share, Shares, MAX_POINT,

@@ -1,81 +1,187 @@
 //! Expands mask seeds and adds them to the accumulator in one pass. Source: secagg of Bonawitz et
-//! al. 2017, section 4, with ChaCha20 (RFC 8439) as its PRG.
+//! al. 2017, section 4, with `ChaCha20` or AES-128-CTR as its PRG.
 //!
-//! Word i of the keystream (u32 LE) is coordinate i of the mask. All masks are expanded for one tile
-//! before the next tile is touched, so that memory traffic does not grow with the number of masks.
-//! A tile has 8 KB: with its keystream it fills half of a 32-KB first-level cache. Cost: about 1.5 ns
-//! per coordinate and mask with AVX2.
+//! Lane i of the keystream (little-endian) is coordinate i of the mask. All masks are expanded for
+//! one tile of 16 KB before the next tile is touched, so that memory traffic does not grow with the
+//! number of masks; nothing but the tile is held, whatever the length of the vector.
+//!
+//! Threads take tiles from a common queue, so that a slow core holds up one tile only. Plain threads
+//! of the standard library do: a pool such as rayon's would save some 30 us a call, next to
+//! milliseconds of work, at the price of a pool that outlives the call and a `fork` in Python.
 
-use crate::backend::{combine_mask, Sign};
+use std::slice::ChunksMut;
+use std::sync::{Mutex, PoisonError};
+
+use crate::backend::{Backend, MaskKey, Sign};
+use crate::cancel::CancelFlag;
 use crate::error::CoreError;
-use crate::ring::RingBits;
+use crate::prg::Prg;
+use crate::ring::{Lane, RingBits};
 use crate::secret::Seed;
 
 /// Most threads that one call may use.
 pub const MAX_THREADS: usize = 64;
 
-const TILE_WORDS: usize = 2048;
-const WORDS_PER_BLOCK: u64 = 16;
+/// Bytes of a tile: half of a first-level cache, whose other half holds keys and buffers.
+pub const TILE_BYTES: usize = 16 * 1024;
 
-/// Adds the masks of `add`, takes off those of `subtract`, and reduces modulo 2^b.
+/// Blocks of keystream that a key is good for, of either generator.
+const MOST_BLOCKS: u64 = u32::MAX as u64;
+
+/// One mask: the seed, the generator that expands it, and what is done with it.
+#[derive(Clone, Copy, Debug)]
+pub struct Mask<'a> {
+    /// The seed, used for this mask only.
+    pub seed: &'a Seed,
+    /// The generator.
+    pub prg: Prg,
+    /// Whether it is added or taken off.
+    pub sign: Sign,
+}
+
+/// The masks of one vector, with their keys prepared and wiped on drop.
+pub struct MaskExpander(Vec<(MaskKey, Prg, Sign)>);
+
+impl MaskExpander {
+    /// Prepares the keys for the fastest code that this processor has.
+    #[must_use]
+    pub fn new(masks: &[Mask<'_>]) -> Self {
+        let prepared = masks.iter().map(|mask| {
+            let key = MaskKey::new(mask.seed, mask.prg, Backend::chosen(mask.prg))
+                .unwrap_or_else(|_| MaskKey::portable(mask.seed, mask.prg));
+            (key, mask.prg, mask.sign)
+        });
+        Self(prepared.collect())
+    }
+
+    /// Prepares the keys for the code asked for: to measure and to test it.
+    ///
+    /// # Errors
+    /// [`CoreError::Backend`] where this processor lacks it, or it lacks a mask's generator.
+    pub fn with_backend(masks: &[Mask<'_>], backend: Backend) -> Result<Self, CoreError> {
+        let prepared = masks.iter().map(|mask| {
+            MaskKey::new(mask.seed, mask.prg, backend).map(|key| (key, mask.prg, mask.sign))
+        });
+        prepared.collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Adds all masks to one tile, which starts at coordinate `first_coordinate` of the vector.
+    ///
+    /// Wraps at the width of a lane; reducing modulo 2^b is the caller's. Any start will do, a
+    /// multiple of 256 is quickest. On an error the tile is as it was.
+    ///
+    /// # Errors
+    /// [`CoreError::StreamLength`] beyond the end of a mask's keystream.
+    pub fn add_to_tile<L: Lane>(
+        &self,
+        tile: &mut [L],
+        first_coordinate: u64,
+    ) -> Result<(), CoreError> {
+        self.check_length::<L>(first_coordinate, tile.len())?;
+        for (key, _, sign) in &self.0 {
+            key.combine(tile, first_coordinate, *sign)?;
+        }
+        Ok(())
+    }
+
+    fn check_length<L: Lane>(&self, first: u64, length: usize) -> Result<(), CoreError> {
+        let end_bytes = first
+            .checked_add(length as u64)
+            .and_then(|end| end.checked_mul(L::BYTES as u64))
+            .ok_or(CoreError::StreamLength)?;
+        let is_enough = self
+            .0
+            .iter()
+            .all(|(_, prg, _)| end_bytes.div_ceil(prg.block_bytes()) <= MOST_BLOCKS);
+        is_enough.then_some(()).ok_or(CoreError::StreamLength)
+    }
+}
+
+/// Adds or takes off all masks and reduces modulo 2^b, in place.
 ///
-/// With more than one thread the accumulator is cut into equal runs of whole tiles; the result
-/// does not depend on the number of threads. On an error the accumulator is half done: discard it.
+/// The result does not depend on the number of threads; where the system starts fewer, fewer do
+/// the work. On [`CoreError::Cancelled`] the accumulator is half done: discard it. On any other
+/// error it is as it was.
 ///
 /// # Errors
-/// [`CoreError::Threads`], [`CoreError::ThreadStart`] or [`CoreError::StreamLength`].
-pub fn apply_masks(
-    accumulator: &mut [u32],
+/// [`CoreError::Threads`], [`CoreError::LaneWidth`], [`CoreError::StreamLength`] or
+/// [`CoreError::Cancelled`].
+pub fn apply_masks<L: Lane>(
+    accumulator: &mut [L],
     ring: RingBits,
-    add: &[&Seed],
-    subtract: &[&Seed],
+    masks: &[Mask<'_>],
     threads: usize,
+    cancel: Option<&CancelFlag>,
 ) -> Result<(), CoreError> {
     if !(1..=MAX_THREADS).contains(&threads) {
         return Err(CoreError::Threads {
             found: i64::try_from(threads).unwrap_or(i64::MAX),
         });
     }
-    let tiles = accumulator.len().div_ceil(TILE_WORDS);
-    let run_words = tiles.div_ceil(threads).max(1) * TILE_WORDS;
-    if threads == 1 || accumulator.len() <= run_words {
-        return mask_run(accumulator, 0, ring, add, subtract);
+    ring.check_lane::<L>()?;
+    let expander = MaskExpander::new(masks);
+    expander.check_length::<L>(0, accumulator.len())?;
+    let tile_lanes = TILE_BYTES / L::BYTES;
+    let helpers = threads.min(accumulator.len().div_ceil(tile_lanes)).max(1) - 1;
+    let queue = TileQueue::new(accumulator, tile_lanes);
+    let work = || work_off(&queue, &expander, ring, cancel);
+    if helpers == 0 {
+        return work();
     }
     std::thread::scope(|scope| {
-        let mut workers = Vec::with_capacity(threads);
-        for (index, run) in accumulator.chunks_mut(run_words).enumerate() {
-            let first_word = index * run_words;
-            let worker = std::thread::Builder::new()
-                .spawn_scoped(scope, move || {
-                    mask_run(run, first_word as u64, ring, add, subtract)
-                })
-                .map_err(|_| CoreError::ThreadStart)?;
-            workers.push(worker);
-        }
-        workers
-            .into_iter()
-            .try_for_each(|worker| worker.join().unwrap_or(Err(CoreError::ThreadStart)))
+        let workers: Vec<_> = (0..helpers)
+            .map_while(|_| std::thread::Builder::new().spawn_scoped(scope, work).ok())
+            .collect();
+        let own = work();
+        let results = workers.into_iter().map(|worker| {
+            worker
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+        results.fold(own, Result::and)
     })
 }
 
-fn mask_run(
-    run: &mut [u32],
-    first_word: u64,
+fn work_off<L: Lane>(
+    queue: &TileQueue<'_, L>,
+    expander: &MaskExpander,
     ring: RingBits,
-    add: &[&Seed],
-    subtract: &[&Seed],
+    cancel: Option<&CancelFlag>,
 ) -> Result<(), CoreError> {
-    for (index, tile) in run.chunks_mut(TILE_WORDS).enumerate() {
-        let first_block = (first_word + (index * TILE_WORDS) as u64) / WORDS_PER_BLOCK;
-        for seed in add {
-            combine_mask(tile, seed, first_block, Sign::Add)?;
+    while let Some((first_coordinate, tile)) = queue.next() {
+        if let Some(flag) = cancel {
+            flag.check()?;
         }
-        for seed in subtract {
-            combine_mask(tile, seed, first_block, Sign::Subtract)?;
-        }
-        for word in tile {
-            *word &= ring.mask();
+        expander.add_to_tile(tile, first_coordinate)?;
+        for lane in tile {
+            *lane = lane.reduced(ring);
         }
     }
     Ok(())
+}
+
+/// The tiles that no thread has taken yet.
+struct TileQueue<'a, L>(Mutex<Rest<'a, L>>);
+
+struct Rest<'a, L> {
+    tiles: ChunksMut<'a, L>,
+    first_coordinate: u64,
+}
+
+impl<'a, L> TileQueue<'a, L> {
+    fn new(lanes: &'a mut [L], tile_lanes: usize) -> Self {
+        Self(Mutex::new(Rest {
+            tiles: lanes.chunks_mut(tile_lanes),
+            first_coordinate: 0,
+        }))
+    }
+
+    fn next(&self) -> Option<(u64, &'a mut [L])> {
+        // A panic elsewhere leaves the queue whole: nothing can panic while it is held.
+        let mut rest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let tile = rest.tiles.next()?;
+        let first_coordinate = rest.first_coordinate;
+        rest.first_coordinate += tile.len() as u64;
+        Some((first_coordinate, tile))
+    }
 }

@@ -1,10 +1,12 @@
 //! Every error has its own words and goes to its own family; and every refusal really happens.
 
+mod common;
+
 use edgefl_core::{
     add_in_ring, add_skellam_noise, apply_masks, combine_many, combine_shares, hkdf_sha256,
     open_many, open_sealed, pack, quantize, reduce_to_ring, seal_many, split_secret, unpack,
-    verify_many, AgreementKey, CoreError, ErrorKind, Keystream, PoissonTable, QuantizeSettings,
-    RandomWords, RingBits, Seed, Share,
+    verify_many, AgreementKey, CancelFlag, CoreError, ErrorKind, Keystream, PoissonTable, Prg,
+    QuantizeSettings, RandomWords, RingBits, Seed, Share, TILE_BYTES,
 };
 
 fn seed(byte: u8) -> Seed {
@@ -176,6 +178,17 @@ fn every_variant_is_reported_under_its_family_and_code() {
             ErrorKind::Config,
             "E-THREADS",
         ),
+        (CoreError::Prg { found: 3 }, ErrorKind::Config, "E-PRG"),
+        (
+            CoreError::LaneWidth {
+                ring_bits: 17,
+                lane_bits: 16,
+            },
+            ErrorKind::Config,
+            "E-LANE-WIDTH",
+        ),
+        (CoreError::Backend, ErrorKind::Environment, "E-BACKEND"),
+        (CoreError::Cancelled, ErrorKind::Cancelled, "E-CANCELLED"),
         (
             CoreError::ThreadStart,
             ErrorKind::Environment,
@@ -208,10 +221,21 @@ fn arguments_are_refused() {
         assert_eq!(RingBits::new(found), Err(CoreError::RingBits { found }));
     }
     for found in [0, 65] {
-        let error = apply_masks(&mut [0], ring(8), &[&seed(1)], &[], found);
+        let error = apply_masks(&mut [0_u32], ring(8), &[], found, None);
         let found = i64::try_from(found).expect("small");
         assert_eq!(error, Err(CoreError::Threads { found }));
     }
+    for found in [i64::MIN, 0, 3, 257, i64::MAX] {
+        assert_eq!(Prg::from_id(found), Err(CoreError::Prg { found }));
+    }
+    let (ring_bits, lane_bits) = (17, 16);
+    assert_eq!(
+        apply_masks(&mut [0_u16], ring(17), &[], 1, None),
+        Err(CoreError::LaneWidth {
+            ring_bits,
+            lane_bits
+        })
+    );
     let lengths = |what| {
         Err(CoreError::Length {
             what,
@@ -483,4 +507,16 @@ fn the_smallest_noise_is_not_lost() {
     let mut values = vec![0; 1 << 20];
     add_skellam_noise(&mut values, f64::MIN_POSITIVE, &seed(7)).expect("valid");
     assert!(values.iter().any(|value| *value != 0));
+}
+
+#[test]
+fn a_cancelled_call_ends() {
+    let flag = CancelFlag::new();
+    let mut values = vec![0_u32; 3 * TILE_BYTES];
+    let seeds = [seed(1)];
+    let masks = common::masks(Prg::ChaCha20, &seeds, &[]);
+    let mut run = || apply_masks(&mut values, ring(8), &masks, 2, Some(&flag));
+    assert_eq!(run(), Ok(()));
+    flag.clone().cancel();
+    assert_eq!(run(), Err(CoreError::Cancelled));
 }

@@ -1,11 +1,15 @@
 //! Properties that hold for every input, by proptest.
 
+mod common;
+
 use edgefl_core::{
     add_in_ring, apply_masks, check_coordinates, combine_shares, open_sealed, pack, packed_bytes,
-    quantize, reduce_to_ring, seal, split_secret, unpack, verify, AgreementKey, CoreError,
+    quantize, reduce_to_ring, seal, split_secret, unpack, verify, AgreementKey, CoreError, Prg,
     QuantizeSettings, RingBits, Seed, Share, SigningKey,
 };
 use proptest::prelude::*;
+
+use common::masks;
 
 fn seed() -> impl Strategy<Value = Seed> {
     any::<[u8; 32]>().prop_map(|bytes| Seed::from_bytes(&bytes).expect("32 bytes"))
@@ -13,6 +17,10 @@ fn seed() -> impl Strategy<Value = Seed> {
 
 fn ring() -> impl Strategy<Value = RingBits> {
     (8_i64..=32).prop_map(|bits| RingBits::new(bits).expect("8 to 32"))
+}
+
+fn prg() -> impl Strategy<Value = Prg> {
+    prop::sample::select(Prg::ALL.as_slice())
 }
 
 fn reduced(values: &[u32], ring: RingBits) -> Vec<u32> {
@@ -65,15 +73,14 @@ proptest! {
     fn masks_cancel(
         start in proptest::collection::vec(any::<u32>(), 0..5000),
         seeds in proptest::collection::vec(seed(), 1..4),
-        ring in ring(), threads in 1_usize..4,
+        ring in ring(), threads in 1_usize..4, prg in prg(),
     ) {
         let start = reduced(&start, ring);
-        let seeds: Vec<&Seed> = seeds.iter().collect();
         let mut values = start.clone();
-        apply_masks(&mut values, ring, &seeds, &[], threads).expect("valid");
+        apply_masks(&mut values, ring, &masks(prg, &seeds, &[]), threads, None).expect("valid");
         prop_assert!(start.len() < 16 || values != start);
         prop_assert!(values.iter().all(|value| *value <= ring.mask()));
-        apply_masks(&mut values, ring, &[], &seeds, 1).expect("valid");
+        apply_masks(&mut values, ring, &masks(prg, &[], &seeds), 1, None).expect("valid");
         prop_assert_eq!(values, start);
     }
 

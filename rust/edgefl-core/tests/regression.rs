@@ -4,13 +4,13 @@ mod common;
 
 use edgefl_core::{
     add_skellam_noise, apply_masks, check_coordinates, combine_shares, open_sealed, pack, quantize,
-    seal, split_secret, unpack, AgreementKey, PoissonTable, QuantizeSettings, RingBits, Seed,
-    Share, SigningKey,
+    seal, split_secret, unpack, AgreementKey, Lane, PoissonTable, Prg, QuantizeSettings, RingBits,
+    Seed, Share, SigningKey,
 };
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use common::{cases, hex, unhex};
+use common::{cases, hex, masks as masks_of, unhex};
 
 fn seed(text: &Value) -> Seed {
     Seed::from_bytes(&unhex(text)).expect("32 bytes")
@@ -45,16 +45,29 @@ fn ring(case: &Value) -> RingBits {
 fn masks() {
     for case in cases("regression_masks.json", "cases") {
         for threads in [1, 3] {
-            let length = u32::try_from(integer(&case["length"])).expect("small");
-            let mut values: Vec<u32> = (0..length).map(|i| i.wrapping_mul(2_654_435_761)).collect();
-            let (add, subtract) = (seeds(&case["add"]), seeds(&case["subtract"]));
-            let add: Vec<&Seed> = add.iter().collect();
-            let subtract: Vec<&Seed> = subtract.iter().collect();
-            apply_masks(&mut values, ring(&case), &add, &subtract, threads).expect("valid");
-            let bytes: Vec<u8> = values.iter().flat_map(|word| word.to_le_bytes()).collect();
+            let bytes = match integer(&case["lane_bits"]) {
+                16 => masked(&case, threads, u16::to_le_bytes),
+                _ => masked(&case, threads, u32::to_le_bytes),
+            };
             assert_eq!(hex(&Sha256::digest(bytes)), case["sha256"]);
         }
     }
+}
+
+fn masked<L: Lane, const BYTES: usize>(
+    case: &Value,
+    threads: usize,
+    to_bytes: fn(L) -> [u8; BYTES],
+) -> Vec<u8> {
+    let length = u32::try_from(integer(&case["length"])).expect("small");
+    let mut lanes: Vec<L> = (0..length)
+        .map(|i| L::from_keystream(&i.wrapping_mul(2_654_435_761).to_le_bytes()))
+        .collect();
+    let prg = Prg::from_id(integer(&case["prg"])).expect("known");
+    let (add, subtract) = (seeds(&case["add"]), seeds(&case["subtract"]));
+    let masks = masks_of(prg, &add, &subtract);
+    apply_masks(&mut lanes, ring(case), &masks, threads, None).expect("valid");
+    lanes.into_iter().flat_map(to_bytes).collect()
 }
 
 #[test]

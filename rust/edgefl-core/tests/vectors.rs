@@ -3,12 +3,12 @@
 mod common;
 
 use edgefl_core::{
-    apply_masks, hkdf_sha256, open_sealed, seal_with_nonce, verify, AgreementKey, Keystream,
+    apply_masks, hkdf_sha256, open_sealed, seal_with_nonce, verify, AgreementKey, Keystream, Prg,
     RingBits, Seed, SigningKey,
 };
 use serde_json::Value;
 
-use common::{cases, hex, load, unhex};
+use common::{cases, hex, load, masks, unhex};
 
 type Check = fn(&Value) -> bool;
 
@@ -53,9 +53,11 @@ fn keystream_holds(case: &Value) -> bool {
 /// the block, 16 of them per block, and enough blocks after it to reach the wide code.
 fn mask_holds(case: &Value) -> bool {
     let start = 16 * usize::try_from(case["block"].as_u64().expect("number")).expect("small");
-    let mut words = vec![0; start + 512];
+    let mut words = vec![0_u32; start + 512];
     let ring = RingBits::new(32).expect("32 bits");
-    apply_masks(&mut words, ring, &[&seed(case, "key")], &[], 1).expect("in range");
+    let key = [seed(case, "key")];
+    let masks = masks(Prg::ChaCha20, &key, &[]);
+    apply_masks(&mut words, ring, &masks, 1, None).expect("in range");
     let found: Vec<u8> = words[start..start + 16]
         .iter()
         .flat_map(|word| word.to_le_bytes())

@@ -53,6 +53,9 @@ pub(crate) trait NamedElement: Element {
 impl NamedElement for u8 {
     const NAME: &'static str = "uint8";
 }
+impl NamedElement for u16 {
+    const NAME: &'static str = "uint16";
+}
 impl NamedElement for u32 {
     const NAME: &'static str = "uint32";
 }

@@ -3,6 +3,7 @@
 use edgefl_core::{CoreError, ErrorKind};
 use pyo3::{import_exception, PyErr, PyTypeInfo};
 
+import_exception!(edgefl.errors, Cancelled);
 import_exception!(edgefl.errors, ConfigError);
 import_exception!(edgefl.errors, EnvironmentProblem);
 import_exception!(edgefl.errors, PrivacyError);
@@ -22,6 +23,7 @@ pub(crate) fn to_python(error: CoreError) -> PyErr {
         ErrorKind::Share => raise::<ShareError>(message),
         ErrorKind::Wire => raise::<WireError>(message),
         ErrorKind::RemoteProtocol => raise::<RemoteProtocolError>(message),
+        ErrorKind::Cancelled => raise::<Cancelled>(message),
         ErrorKind::Environment => raise::<EnvironmentProblem>(message),
         _ => raise::<ConfigError>(message),
     }

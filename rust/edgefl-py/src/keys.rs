@@ -10,7 +10,7 @@ use crate::arguments::{slices, threads_of, WideInt};
 use crate::errors::to_python;
 
 /// `copy`, `deepcopy` and `pickle` all come through `__reduce__`.
-fn refuse_copy(what: &str) -> PyResult<()> {
+pub(crate) fn refuse_copy(what: &str) -> PyResult<()> {
     Err(PyTypeError::new_err(format!(
         "{what} is a secret: it is neither copied nor pickled"
     )))

@@ -7,19 +7,11 @@
 mod arguments;
 mod errors;
 mod keys;
+mod masks;
 mod sharing;
 mod vectors;
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
-
-/// Names the code chosen for this machine, by primitive.
-#[pyfunction]
-fn backends(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
-    let names = PyDict::new(py);
-    names.set_item("chacha20", edgefl_core::chacha20_backend())?;
-    Ok(names)
-}
 
 /// Rust core of edgefl: masks, sharing, keys, integer noise.
 #[pymodule]
@@ -30,6 +22,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<keys::Seed>()?;
     module.add_class::<keys::AgreementKey>()?;
     module.add_class::<keys::SigningKey>()?;
+    module.add_class::<masks::Mask>()?;
+    module.add_class::<masks::CancelFlag>()?;
     module.add_function(wrap_pyfunction!(keys::verify, module)?)?;
     module.add_function(wrap_pyfunction!(keys::verify_many, module)?)?;
     module.add_function(wrap_pyfunction!(keys::agreement_public_keys, module)?)?;
@@ -41,7 +35,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(sharing::split_secrets, module)?)?;
     module.add_function(wrap_pyfunction!(sharing::combine_shares, module)?)?;
     module.add_function(wrap_pyfunction!(sharing::combine_many, module)?)?;
-    module.add_function(wrap_pyfunction!(vectors::apply_masks, module)?)?;
+    module.add_function(wrap_pyfunction!(masks::apply_masks, module)?)?;
     module.add_function(wrap_pyfunction!(vectors::quantize, module)?)?;
     module.add_function(wrap_pyfunction!(vectors::add_skellam_noise, module)?)?;
     module.add_function(wrap_pyfunction!(vectors::reduce_to_ring, module)?)?;
@@ -49,6 +43,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(vectors::pack, module)?)?;
     module.add_function(wrap_pyfunction!(vectors::unpack, module)?)?;
     module.add_function(wrap_pyfunction!(vectors::add_in_ring, module)?)?;
-    module.add_function(wrap_pyfunction!(backends, module)?)?;
+    module.add_function(wrap_pyfunction!(masks::backends, module)?)?;
+    module.add_function(wrap_pyfunction!(masks::has_aes_hardware, module)?)?;
     Ok(())
 }

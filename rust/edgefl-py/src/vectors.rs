@@ -12,30 +12,6 @@ fn ring_of(ring_bits: &WideInt) -> PyResult<core::RingBits> {
     core::RingBits::new(ring_bits.0).map_err(to_python)
 }
 
-/// Adds the masks of `add` to the accumulator and takes off those of `subtract`, modulo 2^b.
-#[pyfunction]
-#[pyo3(signature = (accumulator, ring_bits, add, subtract, threads=WideInt(1)), text_signature = "(accumulator, ring_bits, add, subtract, threads=1)")]
-#[allow(clippy::needless_pass_by_value)] // PyO3 hands arguments over by value
-pub(crate) fn apply_masks(
-    py: Python<'_>,
-    accumulator: &Bound<'_, PyAny>,
-    ring_bits: WideInt,
-    add: Vec<Py<Seed>>,
-    subtract: Vec<Py<Seed>>,
-    threads: WideInt,
-) -> PyResult<()> {
-    let ring = ring_of(&ring_bits)?;
-    let threads = usize::try_from(threads.0)
-        .map_err(|_| to_python(core::CoreError::Threads { found: threads.0 }))?;
-    let buffer = writable::<u32>("accumulator", accumulator)?;
-    let mut values = buffer.to_vec(py)?;
-    let add: Vec<&core::Seed> = add.iter().map(|seed| &seed.get().0).collect();
-    let subtract: Vec<&core::Seed> = subtract.iter().map(|seed| &seed.get().0).collect();
-    py.detach(|| core::apply_masks(&mut values, ring, &add, &subtract, threads))
-        .map_err(to_python)?;
-    buffer.copy_from_slice(py, &values)
-}
-
 /// Rounds scale * update to integers at random inside the norm bound; returns the attempts used.
 #[pyfunction]
 #[pyo3(signature = (update, out, scale, l2_squared_bound, rounding_seed, max_attempts=WideInt(64)), text_signature = "(update, out, scale, l2_squared_bound, rounding_seed, max_attempts=64)")]

@@ -31,6 +31,7 @@ from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
 from edgefl import _native
 
 RING_BITS = 32
+CHACHA20 = 1
 GOAL_RATIO = 4.0
 
 
@@ -66,23 +67,25 @@ def expand_with_flower(seeds: list[bytes], vector: np.ndarray) -> None:
         total = parameters_addition(total, mask)
 
 
-def expand_with_edgefl(seeds: list[_native.Seed], accumulator: np.ndarray) -> None:
+def expand_with_edgefl(masks: list[_native.Mask], accumulator: np.ndarray) -> None:
     """Add one mask per seed to `accumulator`, uint32 [d], in place."""
-    _native.apply_masks(accumulator, RING_BITS, seeds, [], threads=1)
+    _native.apply_masks(accumulator, RING_BITS, masks, threads=1)
 
 
 def compare(*, coordinates: int, masks: int, repeats: int) -> Comparison:
     """Time both sides by turns and return the medians."""
     raw_seeds = [os.urandom(32) for _ in range(masks)]
-    seeds = [_native.Seed.from_bytes(raw) for raw in raw_seeds]
+    added = [
+        _native.Mask(_native.Seed.from_bytes(raw), CHACHA20, subtract=False) for raw in raw_seeds
+    ]
     vector = np.zeros(coordinates, dtype=np.int64)
     accumulator = np.zeros(coordinates, dtype=np.uint32)
     expand_with_flower(raw_seeds[:1], vector)
-    expand_with_edgefl(seeds[:1], accumulator)
+    expand_with_edgefl(added[:1], accumulator)
     flower_s, edgefl_s = [], []
     for _ in range(repeats):
         flower_s.append(cpu_seconds(lambda: expand_with_flower(raw_seeds, vector)))
-        edgefl_s.append(cpu_seconds(lambda: expand_with_edgefl(seeds, accumulator)))
+        edgefl_s.append(cpu_seconds(lambda: expand_with_edgefl(added, accumulator)))
     per_unit_ns = 1e9 / (coordinates * masks)
     ratios = [theirs / ours for theirs, ours in zip(flower_s, edgefl_s, strict=True)]
     return Comparison(
@@ -95,7 +98,7 @@ def compare(*, coordinates: int, masks: int, repeats: int) -> Comparison:
         lowest_ratio=min(ratios),
         flwr=importlib.metadata.version("flwr"),
         numpy=np.__version__,
-        chacha20=_native.backends()["chacha20"],
+        chacha20=_native.backends()["chacha20"][0],
         python=platform.python_version(),
     )
 

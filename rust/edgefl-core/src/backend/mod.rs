@@ -1,93 +1,150 @@
 //! Chooses, at run time, the code that expands masks.
 //!
-//! Two ways to the same words: the `chacha20` crate ([`portable`]), which itself has SIMD code for
-//! several processors, and our own 8-block kernel for AVX2 ([`x86`]), which adds the keystream to
-//! the accumulator straight from registers and takes about 0.6 of the crate's time.
+//! For each generator there is portable code on top of its crate, and code of our own for vector
+//! instructions, which combines the keystream with the accumulator straight from registers. All give
+//! the same lanes. Which one runs depends on the processor alone: no setting or environment variable
+//! changes it.
 
-pub(crate) mod portable;
+mod groups;
+mod portable;
 #[cfg(target_arch = "x86_64")]
-#[allow(unsafe_code)] // vector instructions; the only file that may use it
-pub(crate) mod x86;
+#[allow(unsafe_code)] // vector instructions
+mod x86_chacha20;
 
 use crate::error::CoreError;
+use crate::prg::Prg;
+use crate::ring::Lane;
 use crate::secret::Seed;
 
 /// What happens to a mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sign {
+pub enum Sign {
     /// It is added.
     Add,
     /// It is taken off.
     Subtract,
 }
 
-/// Adds or takes off the seed's keystream from block `first_block` on; wraps modulo 2^32.
-pub(crate) fn combine_mask(
-    words: &mut [u32],
-    seed: &Seed,
-    first_block: u64,
-    sign: Sign,
-) -> Result<(), CoreError> {
-    #[cfg(target_arch = "x86_64")]
-    if x86::is_available() {
-        return x86::combine_mask(words, seed, first_block, sign);
-    }
-    portable::combine_mask(words, seed, first_block, sign)
-}
-
-/// Names the ChaCha20 code that expands masks here: `avx2`, `sse2`, `neon` or `portable`.
-pub fn chacha20_backend() -> &'static str {
-    #[cfg(target_arch = "x86_64")]
-    return if x86::is_available() { "avx2" } else { "sse2" };
-    #[cfg(not(target_arch = "x86_64"))]
-    if cfg!(all(target_arch = "aarch64", target_feature = "neon")) {
-        "neon"
-    } else {
-        "portable"
+impl Sign {
+    #[inline]
+    fn apply<L: Lane>(self, lane: &mut L, mask: L) {
+        *lane = match self {
+            Self::Add => lane.plus(mask),
+            Self::Subtract => lane.minus(mask),
+        };
     }
 }
 
-#[cfg(all(test, target_arch = "x86_64"))]
-mod tests {
-    use proptest::prelude::*;
+/// Code that expands masks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Backend {
+    /// The generator's crate, which has vector code of its own for several processors.
+    Portable,
+    /// Eight `ChaCha20` blocks at a time in 256-bit registers (`x86_64`).
+    Avx2,
+}
 
-    use super::{portable, x86, Sign};
-    use crate::error::CoreError;
-    use crate::secret::Seed;
+impl Backend {
+    const ALL: [Self; 2] = [Self::Avx2, Self::Portable];
 
-    proptest! {
-        #[test]
-        fn vector_code_gives_the_portable_words(
-            key in any::<[u8; 32]>(),
-            length in 0_usize..700,
-            first_block in 0_u64..(1 << 32) - 64,
-            is_added in any::<bool>(),
-        ) {
-            prop_assume!(x86::is_available());
-            let seed = Seed::from_bytes(&key).expect("32 bytes");
-            let sign = if is_added { Sign::Add } else { Sign::Subtract };
-            let mut expected: Vec<u32> = (0..length).map(|_| 0xdead_beef).collect();
-            let mut found = expected.clone();
-            portable::combine_mask(&mut expected, &seed, first_block, sign).expect("in range");
-            x86::combine_mask(&mut found, &seed, first_block, sign).expect("in range");
-            prop_assert_eq!(found, expected);
+    /// Returns its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Portable => "portable",
+            Self::Avx2 => "avx2",
         }
     }
 
-    /// Eight blocks end exactly at the last usable one, or one beyond it.
-    #[test]
-    fn both_end_at_the_same_block() {
-        let seed = Seed::from_bytes(&[5; 32]).expect("32 bytes");
-        for (first_block, is_refused) in [((1 << 32) - 9, false), ((1 << 32) - 8, true)] {
-            let run = |combine: fn(&mut [u32], &Seed, u64, Sign) -> Result<(), CoreError>| {
-                let mut words = vec![0; 128];
-                combine(&mut words, &seed, first_block, Sign::Add).map(|()| words)
-            };
-            let expected = run(portable::combine_mask);
-            assert_eq!(expected.is_err(), is_refused);
-            if x86::is_available() {
-                assert_eq!(run(x86::combine_mask), expected);
-            }
+    /// Returns the code that this processor has for a generator, the fastest first.
+    ///
+    /// The last is always [`Backend::Portable`].
+    pub fn available(prg: Prg) -> Vec<Self> {
+        Self::ALL
+            .into_iter()
+            .filter(|backend| backend.is_available(prg))
+            .collect()
+    }
+
+    /// Returns the code that expands this generator's masks here.
+    pub fn chosen(prg: Prg) -> Self {
+        Self::ALL
+            .into_iter()
+            .find(|backend| backend.is_available(prg))
+            .unwrap_or(Self::Portable)
+    }
+
+    fn is_available(self, prg: Prg) -> bool {
+        match (self, prg) {
+            (Self::Portable, _) => true,
+            #[cfg(target_arch = "x86_64")]
+            (Self::Avx2, Prg::ChaCha20) => x86_chacha20::is_available(),
+            _ => false,
         }
+    }
+}
+
+/// Says whether this processor has instructions for AES, so that AES masks are fast *and* their
+/// time does not depend on the key.
+///
+/// What a device declares in its bundle. Without them the portable code still runs in constant time
+/// (bit-sliced), but slower than `ChaCha20`.
+pub fn has_aes_hardware() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return std::arch::is_x86_feature_detected!("aes");
+    #[cfg(target_arch = "aarch64")]
+    return std::arch::is_aarch64_feature_detected!("aes");
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    false
+}
+
+/// The key of one mask, prepared for one backend and wiped on drop.
+pub(crate) enum MaskKey {
+    PortableChaCha20(portable::ChaCha20Key),
+    PortableAes(portable::AesKey),
+    #[cfg(target_arch = "x86_64")]
+    Avx2(x86_chacha20::Key),
+}
+
+impl MaskKey {
+    /// Prepares a key.
+    ///
+    /// # Errors
+    /// [`CoreError::Backend`] where this processor lacks the backend or it lacks the generator.
+    pub(crate) fn new(seed: &Seed, prg: Prg, backend: Backend) -> Result<Self, CoreError> {
+        let key = match (backend, prg) {
+            (Backend::Portable, _) => Some(Self::portable(seed, prg)),
+            #[cfg(target_arch = "x86_64")]
+            (Backend::Avx2, Prg::ChaCha20) => x86_chacha20::Key::new(seed).map(Self::Avx2),
+            _ => None,
+        };
+        key.ok_or(CoreError::Backend)
+    }
+
+    /// Prepares a key for the code that is always there.
+    pub(crate) fn portable(seed: &Seed, prg: Prg) -> Self {
+        match prg {
+            Prg::ChaCha20 => Self::PortableChaCha20(portable::ChaCha20Key::new(seed)),
+            Prg::Aes128Ctr => Self::PortableAes(portable::AesKey::new(seed)),
+        }
+    }
+
+    /// Adds or takes off the keystream; lane `first_lane` of it meets the first of `lanes`.
+    ///
+    /// # Errors
+    /// [`CoreError::StreamLength`]; the caller makes sure that the key has keystream enough.
+    pub(crate) fn combine<L: Lane>(
+        &self,
+        lanes: &mut [L],
+        first_lane: u64,
+        sign: Sign,
+    ) -> Result<(), CoreError> {
+        match self {
+            Self::PortableChaCha20(key) => key.combine(lanes, first_lane, sign)?,
+            Self::PortableAes(key) => key.combine(lanes, first_lane, sign),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(key) => groups::combine(key, lanes, first_lane, sign),
+        }
+        Ok(())
     }
 }

@@ -1,8 +1,11 @@
-//! Reads the vector files and their hexadecimal fields.
+//! Reads the vector files and their hexadecimal fields; makes masks.
+
+#![allow(dead_code)] // not every test file uses all of it
 
 use std::fmt::Write;
 use std::path::PathBuf;
 
+use edgefl_core::{Mask, Prg, Seed, Sign};
 use serde_json::Value;
 
 /// Reads a file of tests/vectors.
@@ -19,6 +22,14 @@ pub(crate) fn cases(name: &str, list: &str) -> Vec<Value> {
     let cases = load(name)[list].as_array().expect("a list").clone();
     assert!(!cases.is_empty());
     cases
+}
+
+/// Makes masks of one generator: some added, some taken off.
+pub(crate) fn masks<'a>(prg: Prg, add: &'a [Seed], subtract: &'a [Seed]) -> Vec<Mask<'a>> {
+    let signed = |sign| move |seed| Mask { seed, prg, sign };
+    let add = add.iter().map(signed(Sign::Add));
+    add.chain(subtract.iter().map(signed(Sign::Subtract)))
+        .collect()
 }
 
 /// Reads a hexadecimal field.

@@ -10,99 +10,112 @@
 #![allow(unused_unsafe)] // the vector arithmetic became safe with Rust 1.87
 
 use std::arch::x86_64::{
-    __m256i, _mm256_add_epi32, _mm256_loadu_si256, _mm256_or_si256, _mm256_permute2x128_si256,
-    _mm256_set1_epi32, _mm256_setr_epi32, _mm256_setr_epi8, _mm256_shuffle_epi8, _mm256_slli_epi32,
-    _mm256_srli_epi32, _mm256_storeu_si256, _mm256_sub_epi32, _mm256_unpackhi_epi32,
-    _mm256_unpackhi_epi64, _mm256_unpacklo_epi32, _mm256_unpacklo_epi64, _mm256_xor_si256,
+    __m256i, _mm256_add_epi16, _mm256_add_epi32, _mm256_loadu_si256, _mm256_or_si256,
+    _mm256_permute2x128_si256, _mm256_set1_epi32, _mm256_setr_epi32, _mm256_setr_epi8,
+    _mm256_shuffle_epi8, _mm256_slli_epi32, _mm256_srli_epi32, _mm256_storeu_si256,
+    _mm256_sub_epi16, _mm256_sub_epi32, _mm256_unpackhi_epi32, _mm256_unpackhi_epi64,
+    _mm256_unpacklo_epi32, _mm256_unpacklo_epi64, _mm256_xor_si256,
 };
 
 use zeroize::Zeroizing;
 
-use super::{portable, Sign};
-use crate::error::CoreError;
+use super::groups::GroupKernel;
+use super::Sign;
+use crate::ring::Lane;
 use crate::secret::Seed;
 
-const BLOCK_WORDS: usize = 16;
+const BLOCK_BYTES: usize = 64;
 const BLOCKS: usize = 8;
-const GROUP_WORDS: usize = BLOCK_WORDS * BLOCKS;
-const LANES: usize = 8;
+const REGISTER_BYTES: usize = 32;
+const ROWS: usize = 8;
 /// "expand 32-byte k", the first four words of every state.
 const CONSTANTS: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
 
 /// Says whether this processor has AVX2.
-pub(crate) fn is_available() -> bool {
+pub(super) fn is_available() -> bool {
     std::arch::is_x86_feature_detected!("avx2")
 }
 
-/// Adds or takes off the seed's keystream from block `first_block` on; wraps modulo 2^32.
-///
-/// Falls back to the portable code for the end of the words, and where AVX2 is missing.
-pub(crate) fn combine_mask(
-    words: &mut [u32],
-    seed: &Seed,
-    first_block: u64,
-    sign: Sign,
-) -> Result<(), CoreError> {
-    let whole_words = words.len() / GROUP_WORDS * GROUP_WORDS;
-    let tail_block = first_block + (whole_words / BLOCK_WORDS) as u64;
-    let (Ok(counter), true) = (u32::try_from(first_block), tail_block < 1 << 32) else {
-        return Err(CoreError::StreamLength);
-    };
-    if !is_available() {
-        return portable::combine_mask(words, seed, first_block, sign);
-    }
-    let (whole, tail) = words.split_at_mut(whole_words);
-    let key = Zeroizing::new(key_words(seed));
-    // SAFETY: AVX2 was found on this processor two lines above.
-    unsafe {
-        match sign {
-            Sign::Add => combine_groups::<false>(whole, &key, counter),
-            Sign::Subtract => combine_groups::<true>(whole, &key, counter),
+/// The words of a key. One exists only where AVX2 was found: the unsafe code below builds on it.
+pub(crate) struct Key(Box<Zeroizing<[u32; 8]>>);
+
+impl Key {
+    pub(super) fn new(seed: &Seed) -> Option<Self> {
+        if !is_available() {
+            return None;
         }
+        let mut words = Box::new(Zeroizing::new([0; 8]));
+        for (word, bytes) in words.iter_mut().zip(seed.export_bytes().chunks_exact(4)) {
+            *word = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+        }
+        Some(Self(words))
     }
-    if tail.is_empty() {
-        return Ok(());
-    }
-    portable::combine_mask(tail, seed, tail_block, sign)
 }
 
-fn key_words(seed: &Seed) -> [u32; 8] {
-    let mut words = [0; 8];
-    for (word, bytes) in words.iter_mut().zip(seed.export_bytes().chunks_exact(4)) {
-        *word = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+impl GroupKernel for Key {
+    const GROUP_BYTES: usize = BLOCK_BYTES * BLOCKS;
+
+    fn combine_groups<L: Lane>(&self, lanes: &mut [L], first_group: u64, sign: Sign) {
+        #[allow(clippy::cast_possible_truncation)] // the counter of RFC 8439 has 32 bits
+        let counter = (first_group * BLOCKS as u64) as u32;
+        // SAFETY: a key exists only where AVX2 was found.
+        unsafe {
+            match sign {
+                Sign::Add => combine_groups::<L, false>(lanes, &self.0, counter),
+                Sign::Subtract => combine_groups::<L, true>(lanes, &self.0, counter),
+            }
+        }
     }
-    words
 }
 
 #[target_feature(enable = "avx2")]
 #[allow(clippy::cast_ptr_alignment)] // only unaligned loads and stores use the pointer
-unsafe fn combine_groups<const SUBTRACT: bool>(words: &mut [u32], key: &[u32; 8], counter: u32) {
+unsafe fn combine_groups<L: Lane, const SUBTRACT: bool>(
+    lanes: &mut [L],
+    key: &[u32; 8],
+    counter: u32,
+) {
     let mut counter = counter;
-    for group in words.chunks_exact_mut(GROUP_WORDS) {
+    for group in lanes.chunks_exact_mut(BLOCK_BYTES * BLOCKS / L::BYTES) {
         // SAFETY: the caller answers for AVX2, which is all that these functions ask for.
         let rows = unsafe { eight_blocks(key, counter) };
-        let (low, high) = rows.split_at(LANES);
+        let (low, high) = rows.split_at(ROWS);
         for (half, half_rows) in [low, high].into_iter().enumerate() {
             // SAFETY: as above.
             let block_parts = unsafe { transpose(half_rows) };
-            for (block, mask) in group.chunks_exact_mut(BLOCK_WORDS).zip(block_parts) {
-                let target = block[half * LANES..][..LANES]
+            let blocks = group.chunks_exact_mut(BLOCK_BYTES / L::BYTES);
+            for (block, mask) in blocks.zip(block_parts) {
+                let register_lanes = REGISTER_BYTES / L::BYTES;
+                let target = block[half * register_lanes..][..register_lanes]
                     .as_mut_ptr()
                     .cast::<__m256i>();
-                // SAFETY: `target` points to 8 words of `group`, which is borrowed mutably here;
-                // the unaligned forms of load and store are used.
+                // SAFETY: `target` points to 32 bytes of `group`, which is borrowed mutably here;
+                // the unaligned forms of load and store are used, and any bits make a lane.
                 unsafe {
                     let old = _mm256_loadu_si256(target);
-                    let new = if SUBTRACT {
-                        _mm256_sub_epi32(old, mask)
-                    } else {
-                        _mm256_add_epi32(old, mask)
-                    };
-                    _mm256_storeu_si256(target, new);
+                    _mm256_storeu_si256(target, combined::<L, SUBTRACT>(old, mask));
                 }
             }
         }
         counter = counter.wrapping_add(8);
+    }
+}
+
+/// Adds or subtracts lane by lane.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) unsafe fn combined<L: Lane, const SUBTRACT: bool>(
+    lanes: __m256i,
+    masks: __m256i,
+) -> __m256i {
+    // SAFETY: arithmetic on registers; the caller answers for AVX2.
+    unsafe {
+        match (L::BITS, SUBTRACT) {
+            (16, false) => _mm256_add_epi16(lanes, masks),
+            (16, true) => _mm256_sub_epi16(lanes, masks),
+            (_, false) => _mm256_add_epi32(lanes, masks),
+            (_, true) => _mm256_sub_epi32(lanes, masks),
+        }
     }
 }
 
