@@ -142,18 +142,17 @@ class _Search:
         return candidate if secret.is_right(candidate) else None
 
     def _accuse(self, secret: SharedSecret, kept: Sequence[int], left_out: frozenset[int]) -> None:
-        """Name those of the left-out whose share does not fit to the right ones.
+        """Name those whose share does not fit to the ones that gave the secret.
 
-        Nobody is named where kept shares do not fit either: two liars together can make a right
-        secret out of wrong shares, and so cast suspicion on the others.
+        Two liars together can make a right secret out of wrong shares, to which no honest share
+        fits. So nobody is named unless another holder's share confirms them, or only those that
+        were left out do not fit.
         """
-        base = kept[: self._threshold]
-        misfits = {
-            holder
-            for holder in (*kept[self._threshold :], *left_out)
-            if self._try(secret, (*base[1:], holder)) is None
-        }
-        if misfits <= left_out:
+        base, others = kept[: self._threshold], (*kept[self._threshold :], *left_out)
+        if len(others) > self._tries_left:
+            return
+        misfits = {holder for holder in others if self._try(secret, (*base[1:], holder)) is None}
+        if misfits <= left_out or len(misfits) < len(others):
             self.liars |= misfits
 
 

@@ -3,18 +3,16 @@
 Source: Bonawitz et al. 2017, figure 4, round 1.
 """
 
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 
 from edgefl._native import (
     SHARE_BYTES,
     AgreementKey,
     Seed,
-    combine_shares,
     open_many,
     seal_many,
     split_secrets,
 )
-from edgefl.errors import ShareError
 from edgefl.secagg.session import Session
 
 
@@ -123,58 +121,3 @@ class ShareChannels:
         )
         for other, secret in zip(strangers, agreed, strict=True):
             self._pair_secrets[peers[other].bundle_sha256] = secret
-
-
-def reconstruct_mask_key(
-    shares: Mapping[int, bytes], threshold: int, public_key: bytes
-) -> AgreementKey:
-    """Reconstruct a dropped device's one-time mask key and check it against the published key.
-
-    Args:
-        shares: Share by the holder's position.
-        threshold: Shares needed.
-        public_key: What the plan says.
-
-    Raises:
-        ShareError: No choice of shares gives the published key.
-    """
-    for secret in _candidates(shares, threshold):
-        key = AgreementKey.from_seed(secret)
-        if key.public_key == public_key:
-            return key
-    raise ShareError(
-        "E-SHARE-WRONG", "shares of the published mask key", "shares of something else"
-    )
-
-
-def reconstruct_self_seed(
-    shares: Mapping[int, bytes], threshold: int, commitment: bytes, context: bytes
-) -> Seed:
-    """Reconstruct a survivor's self-mask seed and check it against its commitment.
-
-    Raises:
-        ShareError: No choice of shares gives the committed seed.
-    """
-    for secret in _candidates(shares, threshold):
-        if secret.commitment(context) == commitment:
-            return secret
-    raise ShareError(
-        "E-SHARE-WRONG", "shares of the committed self-mask seed", "shares of something else"
-    )
-
-
-def _candidates(shares: Mapping[int, bytes], threshold: int) -> Iterable[Seed]:
-    """Yield the secret from the first shares, then with one holder left out at a time.
-
-    One lying holder is survived whenever threshold + 1 holders answered.
-    """
-    holders = sorted(shares)
-    left_out: list[int | None] = [None, *(holders if len(holders) > threshold else ())]
-    for skipped in left_out:
-        chosen = [holder for holder in holders if holder != skipped][:threshold]
-        if skipped is not None and skipped not in holders[:threshold]:
-            continue
-        try:
-            yield combine_shares([(1 + holder, shares[holder]) for holder in chosen], threshold)
-        except ShareError:
-            continue
