@@ -7,8 +7,13 @@ from edgefl.protocol.aggregator import AggregatorRound
 from edgefl.protocol.device import DeviceRound
 from edgefl.protocol.device_state import DeviceState
 from edgefl.protocol.events import MaskJob, RoundFinished, Trained, UnmaskJob
-from edgefl.protocol.messages import MaskedInput, RevealedShares, RoutedShares, SharedKeys
-from edgefl.protocol.reasons import Phase
+from edgefl.protocol.reasons import AdversaryClass, Phase
+from edgefl.protocol.round_messages import (
+    MaskedInput,
+    RevealedShares,
+    RoutedShares,
+    SharedKeys,
+)
 from tests.round_harness import RoundHarness
 
 WINDOW_BYTES = 6
@@ -51,9 +56,10 @@ def windows(secret: bytes) -> list[str]:
     ]
 
 
-def test_no_secret_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("adversary", list(AdversaryClass))
+def test_no_secret_is_shown(monkeypatch: pytest.MonkeyPatch, adversary: AdversaryClass) -> None:
     recorder = Recorder(monkeypatch)
-    harness = RoundHarness(4, floor=4, noise=0.4)
+    harness = RoundHarness(4, floor=4, noise=0.4, adversary=adversary)
     harness.run_until(Phase.UNMASKING)
     states = [
         DeviceState.from_bytes(device.flash)
@@ -62,20 +68,19 @@ def test_no_secret_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     assert len(states) == 4
     harness.run_to_end()
-    secrets = [
-        secret.export_bytes()
-        for state in states
-        for secret in (
-            state.share_secret.export_seed(),
-            state.mask_secret.export_seed(),
-            state.self_seed,
-        )
+    secrets = [state.require_self_seed().export_bytes() for state in states]
+    secrets += [
+        key.export_seed().export_bytes()
+        for device in harness.devices.values()
+        for key in (device.epoch.keys.share_secret, device.epoch.keys.mask_secret(0))
     ]
     secrets += [
         device.identity.signing_key.export_seed().export_bytes()
         for device in harness.devices.values()
     ]
     seen = [*recorder.seen, *states, *harness.devices.values()]
+    seen += [device.epoch for device in harness.devices.values()]
+    seen += [device.epoch.keys for device in harness.devices.values()]
     for thing in list(recorder.seen):
         if isinstance(thing, MaskJob):
             seeds = (thing.rounding_seed, thing.noise_seed)
@@ -113,7 +118,7 @@ def test_ciphertexts_and_payloads_are_not_shown() -> None:
     for message in (
         SharedKeys(commitment=bytes(32), sealed=(payload,)),
         RoutedShares(sharers=b"\x01", sealed=(payload,)),
-        MaskedInput(packed=payload),
+        MaskedInput(packed=payload, skipped=((3, payload[:32]),)),
         RevealedShares(shares=((0, payload[:40]),)),
     ):
         assert repr(payload)[2:20] not in repr(message)
