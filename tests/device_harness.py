@@ -118,6 +118,7 @@ class Device:
 
     Attributes:
         update: What training gives; random where it is None.
+        trains: Training gives anything at all.
         is_busy: Jobs wait for `work`.
         effects_before_death: Effects that are still carried out in answer to the next event that
             makes the device send something; then it loses power once, and comes back.
@@ -137,6 +138,7 @@ class Device:
     mask_jobs: list[MaskJob] = field(default_factory=list)
     update: Update | None = None
     examples: int = 1
+    trains: bool = True
     is_busy: bool = False
     effects_before_death: int | None = None
 
@@ -243,7 +245,7 @@ class Device:
         self.carry_out(self.machine.handle(event))
 
     def _trained(self, job: TrainJob) -> Update | None:
-        if self.update is not None:
+        if self.update is not None or not self.trains:
             return self.update
         # Another one after each loss of power, as with shuffled batches.
         rng = np.random.default_rng([self.seeds.count, len(self.name)])
