@@ -2,64 +2,93 @@
 
 from hypothesis import strategies as st
 
-from edgefl.protocol.messages import (
-    AGGREGATOR_MESSAGES,
-    DEVICE_MESSAGES,
-    SEALED_BYTES,
-    SHARE_BYTES,
-    AggregatorStatus,
-    Blob,
+from edgefl.protocol.certificate import CertificateSignature, SurvivorCertificate
+from edgefl.protocol.key_bundle import MaskKeyProof
+from edgefl.protocol.limits import SEALED_BYTES, SHARE_BYTES
+from edgefl.protocol.messages import Message
+from edgefl.protocol.reasons import AbortReason, LeaveReason, Phase, RoundMode
+from edgefl.protocol.round_messages import (
     Call,
     CheckIn,
-    GetBlob,
-    Hello,
-    KeyAdvert,
     Leave,
     MaskedInput,
-    Message,
     PlanAnnouncement,
-    Receipt,
-    Rejection,
     RevealedShares,
     RoundClosed,
     RoutedShares,
     SharedKeys,
+    SurvivorProposal,
+    SurvivorVote,
     UnmaskRequest,
 )
-from edgefl.protocol.reasons import AbortReason, LeaveReason, Phase
+from edgefl.protocol.service_messages import (
+    AggregatorStatus,
+    Blob,
+    GetBlob,
+    Hello,
+    Receipt,
+    Rejection,
+)
 from edgefl.protocol.wire import MAX_DEPTH
-from tests.epoch_strategies import EPOCH_BY_TYPE
+from tests.epoch_strategies import (
+    DIGESTS,
+    ENTRIES,
+    EPOCH_BY_TYPE,
+    KEY_EPOCHS,
+    PATHS,
+    PEERS,
+    SIGNATURES,
+)
 
-DIGESTS = st.binary(min_size=32, max_size=32)
-NAMES = st.text("abcdefghij0123456789._-", min_size=1, max_size=64)
-SEALED = st.binary(min_size=SEALED_BYTES, max_size=SEALED_BYTES)
+MASK_KEYS = st.builds(MaskKeyProof, index=st.integers(0, 1023), key=DIGESTS, path=PATHS)
 BITMAPS = st.binary(max_size=16)
 ATTEMPTS = st.integers(1, 1_000_000)
+KEY_INDICES = st.integers(0, 1023)
+SEALED_LISTS = st.lists(st.binary(min_size=SEALED_BYTES, max_size=SEALED_BYTES), max_size=4).map(
+    tuple
+)
 
-ADVERTS = st.builds(
-    KeyAdvert,
-    device=NAMES,
-    identity_key=DIGESTS,
-    share_key=DIGESTS,
-    mask_key=DIGESTS,
-    signature=st.binary(min_size=64, max_size=64),
+
+def by_position(values: st.SearchStrategy[object]) -> st.SearchStrategy[tuple[object, ...]]:
+    """Return pairs of position and value, ascending by position."""
+    return st.dictionaries(st.integers(0, 16_383), values, max_size=3).map(
+        lambda pairs: tuple(sorted(pairs.items()))
+    )
+
+
+CERTIFICATES = st.lists(
+    st.builds(
+        CertificateSignature,
+        entry=ENTRIES,
+        roster_position=st.integers(0, 65_535),
+        roster_path=PATHS,
+        signature=SIGNATURES,
+    ),
+    max_size=3,
+    unique_by=lambda signature: signature.roster_position,
+).map(
+    lambda found: SurvivorCertificate(
+        signatures=tuple(sorted(found, key=lambda signature: signature.roster_position))
+    )
 )
 
 BY_TYPE: dict[type[Message], st.SearchStrategy[Message]] = {
     **EPOCH_BY_TYPE,
-    Hello: st.builds(Hello, identity_key=DIGESTS, agent_version=st.text(max_size=64)),
-    CheckIn: st.builds(CheckIn, call_id=DIGESTS, advert=ADVERTS),
-    SharedKeys: st.builds(
-        SharedKeys,
-        commitment=DIGESTS,
-        sealed=st.lists(SEALED | st.just(b""), max_size=4).map(tuple),
+    Hello: st.builds(
+        Hello,
+        identity_key=DIGESTS,
+        agent_version=st.text(max_size=64),
+        roster_number=st.integers(0, 2**32 - 1),
+        key_epoch=st.integers(0, 2**32 - 1),
     ),
-    MaskedInput: st.builds(MaskedInput, packed=st.binary(max_size=200)),
+    CheckIn: st.builds(CheckIn, call_id=DIGESTS, mask_key=MASK_KEYS),
+    SharedKeys: st.builds(SharedKeys, commitment=DIGESTS, sealed=SEALED_LISTS),
+    MaskedInput: st.builds(
+        MaskedInput, packed=st.binary(max_size=200), skipped=by_position(DIGESTS)
+    ),
+    SurvivorVote: st.builds(SurvivorVote, signature=SIGNATURES),
     RevealedShares: st.builds(
-        RevealedShares,
-        shares=st.dictionaries(
-            st.integers(0, 4095), st.binary(min_size=SHARE_BYTES, max_size=SHARE_BYTES), max_size=4
-        ).map(lambda shares: tuple(sorted(shares.items()))),
+        RevealedShares, shares=by_position(st.binary(min_size=SHARE_BYTES, max_size=SHARE_BYTES))
     ),
     Leave: st.builds(Leave, reason=st.sampled_from(LeaveReason)),
     GetBlob: st.builds(GetBlob, sha256=DIGESTS),
@@ -68,16 +97,23 @@ BY_TYPE: dict[type[Message], st.SearchStrategy[Message]] = {
         task=st.text(max_size=64),
         round_number=ATTEMPTS,
         attempt=ATTEMPTS,
+        mode=st.sampled_from(RoundMode),
+        key_epoch=KEY_EPOCHS,
+        key_index=KEY_INDICES,
         nonce=DIGESTS,
         closes_in_ms=st.integers(0, 7 * 24 * 3600 * 1000),
     ),
-    PlanAnnouncement: st.builds(PlanAnnouncement, plan=st.binary(max_size=200)),
-    RoutedShares: st.builds(
-        RoutedShares,
-        sharers=BITMAPS,
-        sealed=st.lists(SEALED | st.just(b""), max_size=4).map(tuple),
+    PlanAnnouncement: st.builds(
+        PlanAnnouncement, plan=st.binary(max_size=200), peers=by_position(PEERS)
     ),
-    UnmaskRequest: st.builds(UnmaskRequest, survivors=BITMAPS, dropped=BITMAPS),
+    RoutedShares: st.builds(RoutedShares, sharers=BITMAPS, sealed=SEALED_LISTS),
+    SurvivorProposal: st.builds(SurvivorProposal, survivors=BITMAPS, dropped=BITMAPS),
+    UnmaskRequest: st.builds(
+        UnmaskRequest,
+        survivors=BITMAPS,
+        dropped=BITMAPS,
+        certificate=st.none() | CERTIFICATES,
+    ),
     RoundClosed: st.builds(
         RoundClosed,
         phase=st.sampled_from([Phase.COMMITTED, Phase.ABORTED]),
@@ -97,7 +133,7 @@ BY_TYPE: dict[type[Message], st.SearchStrategy[Message]] = {
     ),
 }
 
-MESSAGES = st.sampled_from([*DEVICE_MESSAGES, *AGGREGATOR_MESSAGES]).flatmap(BY_TYPE.__getitem__)
+MESSAGES = st.sampled_from(list(BY_TYPE)).flatmap(BY_TYPE.__getitem__)
 
 _LEAVES = (
     st.integers(-(2**70), 2**70)

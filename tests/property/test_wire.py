@@ -15,17 +15,13 @@ from edgefl.errors import RemoteProtocolError, WireError
 from edgefl.protocol import wire
 from edgefl.protocol.device_state import DeviceState
 from edgefl.protocol.envelope import Header, open_envelope, seal_envelope
-from edgefl.protocol.messages import (
-    AGGREGATOR_MESSAGES,
-    DEVICE_MESSAGES,
-    KeyAdvert,
-    Message,
-    SharedKeys,
-)
+from edgefl.protocol.messages import AGGREGATOR_MESSAGES, DEVICE_MESSAGES, Message
 from edgefl.protocol.plan import SessionPlan, TrainingPlan
-from edgefl.protocol.policy import check_plan
-from edgefl.protocol.reasons import Phase
-from tests.round_harness import POLICY, RoundHarness
+from edgefl.protocol.reasons import OPEN_PHASES, AdversaryClass, Phase
+from edgefl.protocol.round_messages import SharedKeys
+from edgefl.protocol.session_graph import SessionGraph
+from edgefl.protocol.thresholds import check_thresholds
+from tests.round_harness import RoundHarness, opened_epoch
 from tests.strategies import BODIES, BY_TYPE, MESSAGES, PLAIN_VALUES
 
 KEY = SigningKey.from_seed(Seed.from_bytes(b"\x07" * 32))
@@ -65,14 +61,14 @@ def valid_plan() -> bytes:
 @functools.cache
 def valid_snapshots() -> tuple[bytes, ...]:
     """Return what a device had persisted in each phase."""
-    harness = RoundHarness(3)
+    harness = RoundHarness(3, adversary=AdversaryClass.MALICIOUS)
     snapshots = []
-    for phase in (Phase.SHARE_KEYS, Phase.MASKED_INPUT, Phase.UNMASKING, Phase.COMMITTED):
+    for phase in (*OPEN_PHASES[1:], Phase.COMMITTED):
         harness.run_until(phase)
         flash = harness.devices["d00"].flash
         if flash is not None:
             snapshots.append(flash)
-    assert len(snapshots) >= 3
+    assert len(set(snapshots)) >= 4
     return tuple(snapshots)
 
 
@@ -163,23 +159,25 @@ def test_one_field_of_a_body_is_replaced(message: Message, data: st.DataObject) 
 def test_one_field_of_a_plan_is_replaced(data: st.DataObject) -> None:
     body = dict(wire.as_body(wire.decode(valid_plan())))
     key = data.draw(st.sampled_from(sorted(body)))
-    if key == 14 and data.draw(st.booleans()):
+    if key == 19 and data.draw(st.booleans()):
         privacy = dict(wire.as_body(body[key]))
         field = data.draw(st.sampled_from(sorted(privacy)))
         old = privacy[field]
         same_type = {float: st.floats(), int: st.integers(-(2**63), 2**63), str: st.text()}
         privacy[field] = data.draw(same_type[type(old)] | PLAIN_VALUES)
         body[key] = privacy
+    elif key == 12 and data.draw(st.booleans()):
+        numbers = list(wire.as_list(body[key], 6))
+        numbers[data.draw(st.integers(0, 5))] = data.draw(st.integers(0, 20_000))
+        body[key] = numbers
     else:
         body[key] = data.draw(PLAIN_VALUES)
-    own = KeyAdvert.from_value(wire.as_list(body[7], 9)[0]) if key != 7 else _own_advert()
     with contextlib.suppress(WireError, RemoteProtocolError):
         plan = SessionPlan.from_bytes(cbor2.dumps(body, canonical=True))
-        check_plan(plan, POLICY, own, wire.as_bytes(body[4]))
-
-
-def _own_advert() -> KeyAdvert:
-    return SessionPlan.from_bytes(valid_plan()).members[0]
+        check_thresholds(plan, roster_size=3)
+        # What passed can be drawn a graph for.
+        graph = SessionGraph.of(plan, opened_epoch(3)[0].epoch)
+        assert all(graph.neighbours(position) for position in range(plan.size))
 
 
 @pytest.mark.parametrize("name", PARSERS)
