@@ -30,6 +30,7 @@ from edgefl.protocol.events import (
     AggregatorSaid,
     DeviceEffect,
     DeviceFinished,
+    Masked,
     MaskJob,
     Persist,
     Refused,
@@ -237,6 +238,7 @@ class Device:
         """Finish the oldest job."""
         assert self.machine is not None
         job = self.jobs.pop(0)
+        event: Trained | Masked
         if isinstance(job, TrainJob):
             event = Trained(update=self._trained(job), examples=self.examples)
         else:

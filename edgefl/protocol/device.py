@@ -17,7 +17,7 @@ from typing import ClassVar, TypeVar
 import numpy as np
 
 from edgefl._native import AgreementKey
-from edgefl.errors import EdgeflError, LocalProtocolError, RemoteProtocolError, WireError
+from edgefl.errors import LocalProtocolError, RemoteProtocolError, WireError
 from edgefl.protocol.certificate import certificate_statement
 from edgefl.protocol.device_epoch import DeviceEpoch
 from edgefl.protocol.device_plan import (
@@ -38,7 +38,6 @@ from edgefl.protocol.events import (
     DeviceEvent,
     DeviceFinished,
     Masked,
-    MaskJob,
     Persist,
     Refused,
     SendUp,
@@ -47,7 +46,6 @@ from edgefl.protocol.events import (
 )
 from edgefl.protocol.identity import DeviceIdentity, EntropySource
 from edgefl.protocol.messages import DeviceMessage
-from edgefl.protocol.own_keys import OwnKeys
 from edgefl.protocol.plan import SessionPlan
 from edgefl.protocol.policy import DevicePolicy
 from edgefl.protocol.reasons import AbortReason, LeaveReason, Phase
@@ -60,7 +58,6 @@ from edgefl.protocol.round_messages import (
     RevealedShares,
     RoundClosed,
     RoutedShares,
-    SharedKeys,
     SurvivorProposal,
     SurvivorVote,
     UnmaskRequest,
@@ -81,7 +78,6 @@ class DeviceRound:
         terms: What it judges plans by.
         entropy: Fresh secrets.
         epoch: Its roster and key epochs, which note what each key serves.
-        keys: The keys that it checks in with; the next key epoch may open meanwhile.
         state: Where the round stands.
     """
 
@@ -92,7 +88,6 @@ class DeviceRound:
         terms: PlanTerms,
         entropy: EntropySource,
         epoch: DeviceEpoch,
-        keys: OwnKeys,
         state: DeviceState,
     ) -> None:
         """Take the state. Nothing is sent before `begin` or `resume`."""
@@ -100,7 +95,8 @@ class DeviceRound:
         self._terms = terms
         self._entropy = entropy
         self._epoch = epoch
-        self._keys = keys
+        # The next key epoch may open meanwhile; a round keeps the keys that it began with.
+        self._keys = epoch.keys
         self._state = state
         self._is_working = False
         self._open_session: DeviceSession | None = None
@@ -140,10 +136,9 @@ class DeviceRound:
         epoch.reserve_index(call.key_index, call_id_of(epoch.keys.fleet, call))
         return cls(
             identity=identity,
-            terms=_terms(call, policy, epoch, gateway_key, today),
+            terms=PlanTerms.of(call, policy, epoch, gateway_key, today),
             entropy=entropy,
             epoch=epoch,
-            keys=epoch.keys,
             state=DeviceState(
                 phase=Phase.CHECK_IN, call=call, bundle_sha256=epoch.keys.bundle.digest
             ),
@@ -174,10 +169,9 @@ class DeviceRound:
             require_same_session(state, epoch.keys)
         return cls(
             identity=identity,
-            terms=_terms(state.call, policy, epoch, gateway_key, today),
+            terms=PlanTerms.of(state.call, policy, epoch, gateway_key, today),
             entropy=entropy,
             epoch=epoch,
-            keys=epoch.keys,
             state=state,
         )
 
@@ -228,11 +222,13 @@ class DeviceRound:
         message_type = type(event.message) if isinstance(event, AggregatorSaid) else type(event)
         transition = self._TRANSITIONS.get((self._state.phase, message_type))
         if transition is None:
-            return self._unexpected(message_type)
+            expected = f"a message that phase {self._state.phase.name} expects"
+            error = RemoteProtocolError("E-UNEXPECTED", expected, message_type.__name__)
+            return (Refused(error=error),)
         try:
             return transition(self, event)
-        except (RemoteProtocolError, WireError) as error:
-            return (Refused(error=error), *self._leave_after_refusal())
+        except (RemoteProtocolError, WireError) as refusal:
+            return (Refused(error=refusal), *self._leave_after_refusal())
 
     def leave(self, reason: LeaveReason) -> _Effects:
         """Leave the round, persisted first."""
@@ -268,19 +264,10 @@ class DeviceRound:
         self._epoch.bind_index(plan.key_index, plan.session_id)
         session = DeviceSession(plan, peers, self._keys)
         self_seed = self._entropy.fresh_seed()
-        sealed = session.channels.share_secrets(
-            self._mask_secret(),
-            self_seed,
-            threshold=plan.thresholds.neighbourhood,
-            neighbours=session.neighbours,
-            sharing_seed=self._entropy.fresh_seed(),
-        )
         self._open_session = session
         self._state.plan, self._state.peers, self._state.self_seed = plan, peers, self_seed
-        self._state.shared = SharedKeys(
-            commitment=self_seed.commitment(plan.session_id),
-            sealed=tuple(sealed[position] for position in session.neighbours),
-        )
+        sharing_seed = self._entropy.fresh_seed()
+        self._state.shared = session.share_keys(self._mask_secret(), self_seed, sharing_seed)
         self._state.phase = Phase.SHARE_KEYS
         return (self._persist_epoch(), *self._persist_and_send(self._state.shared))
 
@@ -308,32 +295,22 @@ class DeviceRound:
     def _on_trained(self, event: DeviceEvent) -> _Effects:
         if not isinstance(event, Trained):
             raise LocalProtocolError("E-DEVICE-EVENT", "Trained", type(event).__name__)
-        session = self._session()
-        privacy, update, weight = session.plan.privacy, event.update, event.examples
+        session, update, weight = self._session(), event.update, event.examples
         if update is None:
-            if privacy.noise_multiplier <= 0:
+            if session.plan.privacy.noise_multiplier <= 0:
                 return self.leave(LeaveReason.TRAINING_FAILED)
             # With noise on, leaving would make participation depend on the data: send
             # zero, with full noise.
             update, weight = np.zeros(session.plan.dimension, dtype=np.float32), 1
-        if update.shape != (session.plan.dimension,):
-            raise LocalProtocolError(
-                "E-UPDATE-SHAPE", f"({session.plan.dimension},)", str(update.shape)
-            )
-        return (
-            MaskJob(
-                plan=session.plan,
-                session=session.session,
-                own=session.own,
-                update=update,
-                weight=max(1, min(weight, privacy.weight_bound)),
-                neighbours=tuple(sorted(session.open_shares(self._state.require_routed()))),
-                mask_secret=self._mask_secret(),
-                self_seed=self._state.require_self_seed(),
-                rounding_seed=self._entropy.fresh_seed(),
-                noise_seed=self._entropy.fresh_seed(),
-            ),
+        job = session.mask_job(
+            update,
+            weight,
+            routed=self._state.require_routed(),
+            mask_secret=self._mask_secret(),
+            self_seed=self._state.require_self_seed(),
+            entropy=self._entropy,
         )
+        return (job,)
 
     def _on_masked(self, event: DeviceEvent) -> _Effects:
         if not isinstance(event, Masked):
@@ -440,14 +417,6 @@ class DeviceRound:
     def _contradiction(self, expected: str, found: str) -> Refused:
         return Refused(error=RemoteProtocolError("E-CONTRADICTION", expected, found))
 
-    def _unexpected(self, message_type: type) -> _Effects:
-        error: EdgeflError = RemoteProtocolError(
-            "E-UNEXPECTED",
-            f"a message that phase {self._state.phase.name} expects",
-            message_type.__name__,
-        )
-        return (Refused(error=error),)
-
     _TRANSITIONS: ClassVar[
         dict[tuple[Phase, type], Callable[["DeviceRound", DeviceEvent], _Effects]]
     ] = {
@@ -474,17 +443,6 @@ class DeviceRound:
         (Phase.UNMASKING, UnmaskRequest): _on_unmask_again,
         (Phase.UNMASKING, RoundClosed): _on_closed,
     }
-
-
-def _terms(
-    call: Call, policy: DevicePolicy, epoch: DeviceEpoch, gateway_key: bytes, today: int
-) -> PlanTerms:
-    return PlanTerms(
-        call=call,
-        policy=policy,
-        gateway_enrols=epoch.enrolment_key == gateway_key,
-        today=today,
-    )
 
 
 def _message(event: DeviceEvent, kind: type[_M]) -> _M:

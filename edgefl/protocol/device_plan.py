@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from edgefl.errors import RemoteProtocolError
+from edgefl.protocol.device_epoch import DeviceEpoch
 from edgefl.protocol.key_bundle import MaskKeyProof
 from edgefl.protocol.key_epoch import OpenEpoch
 from edgefl.protocol.own_keys import OwnKeys
@@ -36,6 +37,18 @@ class PlanTerms:
     policy: DevicePolicy
     gateway_enrols: bool
     today: int
+
+    @classmethod
+    def of(
+        cls, call: Call, policy: DevicePolicy, epoch: DeviceEpoch, gateway_key: bytes, today: int
+    ) -> "PlanTerms":
+        """Put the terms together; `gateway_key` is the gateway's identity key, as pinned."""
+        return cls(
+            call=call,
+            policy=policy,
+            gateway_enrols=epoch.enrolment_key == gateway_key,
+            today=today,
+        )
 
 
 def require_answerable(call: Call, keys: OwnKeys) -> None:
@@ -90,11 +103,11 @@ def accept_plan(
     )
     check_thresholds(plan, keys.roster_epoch.size)
     graph = SessionGraph.of(plan, keys.open_epoch)
-    proofs = _require_neighbours(announcement, plan, keys.open_epoch, graph.neighbours(own))
+    proofs = require_neighbours(announcement.peers, plan, keys.open_epoch, graph.neighbours(own))
     for proof in proofs.values():
         keys.require_peer(proof, plan.key_index)
     own_mask_key = keys.mask_proof(plan.key_index)
-    _require_distinct(proofs.values(), keys, own_mask_key)
+    require_distinct(proofs.values(), keys, own_mask_key)
     check_ages(
         terms.policy,
         keys.roster_epoch,
@@ -134,14 +147,18 @@ def _require_call(plan: SessionPlan, call: Call, fleet: str) -> None:
         )
 
 
-def _require_neighbours(
-    announcement: PlanAnnouncement,
+def require_neighbours(
+    peers: Iterable[tuple[int, PeerProof]],
     plan: SessionPlan,
     opened: OpenEpoch,
     neighbours: tuple[int, ...],
 ) -> dict[int, PeerProof]:
-    """Check that there is one proof for each neighbour in the graph, of the member that it is."""
-    proofs = dict(announcement.peers)
+    """Check that there is one proof for each neighbour in the graph, of the member that it is.
+
+    Raises:
+        RemoteProtocolError: E-PLAN-NEIGHBOURS or E-PLAN-NEIGHBOUR.
+    """
+    proofs = dict(peers)
     if tuple(proofs) != neighbours:
         raise RemoteProtocolError(
             "E-PLAN-NEIGHBOURS",
@@ -157,10 +174,14 @@ def _require_neighbours(
     return proofs
 
 
-def _require_distinct(
+def require_distinct(
     proofs: Iterable[PeerProof], keys: OwnKeys, own_mask_key: MaskKeyProof
 ) -> None:
-    """Refuse a key that occurs twice: one party would hold several places, or the own one."""
+    """Refuse a key that occurs twice: one party would hold several places, or the own one.
+
+    Raises:
+        RemoteProtocolError: E-PLAN-KEYS.
+    """
     found = [keys.bundle.identity_key, keys.bundle.share_key, own_mask_key.key]
     for proof in proofs:
         found += [proof.entry.identity_key, proof.bundle.share_key, proof.mask_key.key]

@@ -2,19 +2,27 @@
 
 from collections.abc import Mapping
 
-from edgefl._native import AgreementKey
-from edgefl.errors import RemoteProtocolError, WireError
+from edgefl._native import AgreementKey, Seed
+from edgefl.errors import LocalProtocolError, RemoteProtocolError, WireError
 from edgefl.protocol.device_plan import own_position
 from edgefl.protocol.device_state import DeviceState
 from edgefl.protocol.device_unmask import SurvivorLists, check_lists, positions_in
+from edgefl.protocol.events import MaskJob
+from edgefl.protocol.identity import EntropySource
 from edgefl.protocol.own_keys import OwnKeys
 from edgefl.protocol.plan import SessionPlan
 from edgefl.protocol.reasons import AdversaryClass
-from edgefl.protocol.round_messages import RoutedShares, SurvivorProposal, UnmaskRequest
+from edgefl.protocol.round_messages import (
+    RoutedShares,
+    SharedKeys,
+    SurvivorProposal,
+    UnmaskRequest,
+)
 from edgefl.protocol.session_graph import SessionGraph
 from edgefl.protocol.session_keys import call_id_of, session_of
 from edgefl.secagg.session import PeerKeys
 from edgefl.secagg.sharing import ShareChannels
+from edgefl.types import Update
 
 
 class DeviceSession:
@@ -38,6 +46,28 @@ class DeviceSession:
         self.session = session_of(plan, peers)
         self.channels = ShareChannels(self.session, self.own, keys.share_secret, keys.pair_secrets)
         self._opened: tuple[RoutedShares, dict[int, tuple[bytes, bytes]]] | None = None
+
+    def share_keys(
+        self, mask_secret: AgreementKey, self_seed: Seed, sharing_seed: Seed
+    ) -> SharedKeys:
+        """Share both secrets with the neighbours.
+
+        Args:
+            mask_secret: Own one-time mask key.
+            self_seed: Own seed of the self mask.
+            sharing_seed: Fresh randomness for the shares; never used again.
+        """
+        sealed = self.channels.share_secrets(
+            mask_secret,
+            self_seed,
+            threshold=self.plan.thresholds.neighbourhood,
+            neighbours=self.neighbours,
+            sharing_seed=sharing_seed,
+        )
+        return SharedKeys(
+            commitment=self_seed.commitment(self.plan.session_id),
+            sealed=tuple(sealed[position] for position in self.neighbours),
+        )
 
     def sharers(self, routed: RoutedShares) -> tuple[int, ...]:
         """Return the neighbours that shared keys, ascending.
@@ -100,6 +130,45 @@ class DeviceSession:
                 f"shares of at least {thresholds.neighbourhood} neighbours",
                 f"of {len(opened)}",
             )
+
+    def mask_job(
+        self,
+        update: Update,
+        weight: int,
+        *,
+        routed: RoutedShares,
+        mask_secret: AgreementKey,
+        self_seed: Seed,
+        entropy: EntropySource,
+    ) -> MaskJob:
+        """Return the job that masks an update, with fresh seeds for rounding and noise.
+
+        Args:
+            update: float32 [d], not yet clipped.
+            weight: As many examples as it stands for; the plan's bound caps it.
+            routed: What the neighbours shared; those whose shares opened are masked with.
+            mask_secret: Own one-time mask key.
+            self_seed: Own seed of the self mask.
+            entropy: Fresh secrets.
+
+        Raises:
+            LocalProtocolError: E-UPDATE-SHAPE.
+        """
+        plan = self.plan
+        if update.shape != (plan.dimension,):
+            raise LocalProtocolError("E-UPDATE-SHAPE", f"({plan.dimension},)", str(update.shape))
+        return MaskJob(
+            plan=plan,
+            session=self.session,
+            own=self.own,
+            update=update,
+            weight=max(1, min(weight, plan.privacy.weight_bound)),
+            neighbours=tuple(sorted(self.open_shares(routed))),
+            mask_secret=mask_secret,
+            self_seed=self_seed,
+            rounding_seed=entropy.fresh_seed(),
+            noise_seed=entropy.fresh_seed(),
+        )
 
     def skipped_seeds(
         self, routed: RoutedShares, mask_secret: AgreementKey
