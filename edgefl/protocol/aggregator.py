@@ -4,7 +4,7 @@ A device that falls silent in any phase costs only its own update. The sum is op
 least `survivor_floor` survivors, and only after the privacy ledger says that the row is durable.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import ClassVar
 
 from edgefl.errors import LocalProtocolError
@@ -41,15 +41,23 @@ class AggregatorRound:
         setup: The gateway's decisions.
         offline: Devices of the population that are known to be gone.
         now_s: The time.
+        first: The phase that the round opens with; CHECK_IN if not given.
     """
 
-    def __init__(self, *, setup: RoundSetup, offline: frozenset[str], now_s: float) -> None:
+    def __init__(
+        self,
+        *,
+        setup: RoundSetup,
+        offline: frozenset[str],
+        now_s: float,
+        first: RoundPhase | None = None,
+    ) -> None:
         """Prepare the round. Nothing is sent before `begin`."""
         self._setup = setup
         self._offline = set(offline)
         self._left: dict[str, DropReason] = {}
         self._phase_started_s = now_s
-        self._open: RoundPhase = CheckInPhase(setup)
+        self._open: RoundPhase = CheckInPhase(setup) if first is None else first
         self._outcome: Phase | None = None
         self._is_unmasking = False
         self._log = RoundLog(setup.call)
@@ -198,7 +206,7 @@ class AggregatorRound:
         session = self._open.session
         if not isinstance(event, Unmasked) or not self._is_unmasking or session is None:
             return ()
-        for device in session.names(event.liars):
+        for device in session.holder_names(event.liars):
             self._log.note_liar(device)
         if event.total is None:
             if event.failure is AbortReason.SUM_CHECK_FAILED:
@@ -221,6 +229,8 @@ class AggregatorRound:
             return ()
         if self._open.is_ample(self._silent()):
             return self._close_phase(now_s, is_early=True)
+        if len(self._open.done) + len(self._silent()) < len(self._open.expected):
+            return ()  # Most messages end here, without a look at every device.
         return () if self.waiting_for() else self._close_phase(now_s)
 
     def _close_phase(self, now_s: float, *, is_early: bool = False) -> tuple[AggregatorEffect, ...]:
@@ -262,8 +272,8 @@ class AggregatorRound:
         self, outcome: Phase, reason: AbortReason, result: Unmasked | None
     ) -> tuple[AggregatorEffect, ...]:
         last, session = self._open, self._open.session
-        members = last.done if session is None else set(session.devices)
-        survivors = set() if session is None else session.survivors
+        members: Set[str] = last.done if session is None else session.members
+        survivors: Set[str] = set() if session is None else session.survivors
         self._outcome = outcome
         report = self._log.report(
             outcome,
@@ -299,7 +309,7 @@ class AggregatorRound:
         """Return the devices that no phase waits for."""
         return self._offline | self._left.keys()
 
-    def _note_dropouts(self, devices: set[str]) -> None:
+    def _note_dropouts(self, devices: Set[str]) -> None:
         for device in devices:
             silence = DropReason.OFFLINE if device in self._offline else DropReason.TIMED_OUT
             self._log.note_dropout(device, self.phase, self._left.get(device, silence))

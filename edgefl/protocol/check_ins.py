@@ -1,6 +1,6 @@
 """Who checked in to a call, and the session made of it: plan, graph, keys and announcements."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 from edgefl.errors import RemoteProtocolError
 from edgefl.protocol import wire
@@ -28,9 +28,9 @@ class CheckIns:
         self._owners: dict[bytes, str] = {}
 
     @property
-    def devices(self) -> set[str]:
+    def devices(self) -> Set[str]:
         """Devices that checked in."""
-        return set(self._proofs)
+        return self._proofs.keys()
 
     def take(self, device: str, message: CheckIn) -> None:
         """Take a device's mask key; the same one again is fine, one for another call is ignored.

@@ -7,6 +7,7 @@ from edgefl.errors import RemoteProtocolError, WireError
 from edgefl.protocol import wire
 from edgefl.protocol.certificate import SurvivorCertificate
 from edgefl.protocol.check_ins import SessionStart
+from edgefl.protocol.digest_book import DigestBook
 from edgefl.protocol.events import UnmaskJob
 from edgefl.protocol.peer_proof import PeerProof
 from edgefl.protocol.reasons import AdversaryClass
@@ -34,6 +35,7 @@ class SessionCollection:
     Attributes:
         plan: The session plan.
         graph: Who shares with whom.
+        sharers: Devices that masks are made with (U2), once SHARE_KEYS is closed.
         cut_off: Devices that shared and are left out, because too few of their neighbours did.
     """
 
@@ -44,14 +46,15 @@ class SessionCollection:
         self._start = start
         self._positions = {name: position for position, name in enumerate(start.devices)}
         self._session = start.keys()
-        self._shared: dict[int, bytes] = {}
+        self._shared = DigestBook(start.devices)
         self._commitments: dict[int, bytes] = {}
         self._sealed: dict[tuple[int, int], bytes] = {}
         self._sharing: set[int] = set()
-        self.cut_off: set[str] = set()
-        self._inputs: dict[int, bytes] = {}
+        self.sharers: Set[str] = frozenset()
+        self.cut_off: Set[str] = frozenset()
+        self._inputs = DigestBook(start.devices)
         self._skipped: dict[tuple[int, int], bytes] = {}
-        self._revealed: dict[int, bytes] = {}
+        self._revealed = DigestBook(start.devices)
         self._answers: UnmaskShares | None = None
         self._total = RingSum(self.plan.privacy.vector_length, self.plan.ring_bits)
 
@@ -63,29 +66,24 @@ class SessionCollection:
         return self._start.devices
 
     @property
-    def shared(self) -> set[str]:
+    def members(self) -> Set[str]:
+        """All members."""
+        return self._positions.keys()
+
+    @property
+    def shared(self) -> Set[str]:
         """Devices whose shares arrived."""
-        return self.names(self._shared)
+        return self._shared.devices
 
     @property
-    def sharers(self) -> set[str]:
-        """Devices that masks are made with (U2), once SHARE_KEYS is closed."""
-        return self.names(self._sharing)
-
-    @property
-    def survivors(self) -> set[str]:
+    def survivors(self) -> Set[str]:
         """Devices whose masked input is in the sum."""
-        return self.names(self._inputs)
+        return self._inputs.devices
 
     @property
-    def survivor_positions(self) -> Set[int]:
-        """Their positions."""
-        return self._inputs.keys()
-
-    @property
-    def revealers(self) -> set[str]:
+    def revealers(self) -> Set[str]:
         """Devices that answered the unmask request."""
-        return self.names(self._revealed)
+        return self._revealed.devices
 
     @property
     def skipped_edges(self) -> int:
@@ -99,6 +97,10 @@ class SessionCollection:
     def names(self, positions: Iterable[int]) -> set[str]:
         """Return the devices at some positions."""
         return {self._start.devices[position] for position in positions}
+
+    def holder_names(self, holders: Iterable[int]) -> set[str]:
+        """Return the devices that the unmasking job calls by some numbers: their positions."""
+        return self.names(holders)
 
     # ------------------------------------------------------------ what they send
 
@@ -116,10 +118,10 @@ class SessionCollection:
                 f"{len(message.sealed)}",
             )
         digest = wire.digest(dict(message.to_body()))
-        if self._shared.setdefault(position, digest) != digest:
-            raise RemoteProtocolError(
-                "E-SHARES-TWICE", "one set of shares per session", "a second one"
-            )
+        if position in self._shared:
+            self._shared.require_same(position, digest, "E-SHARES-TWICE")
+            return
+        self._shared.note(position, digest)
         self._commitments[position] = message.commitment
         for neighbour, sealed in zip(neighbours, message.sealed, strict=True):
             self._sealed[position, neighbour] = sealed
@@ -134,19 +136,16 @@ class SessionCollection:
         if position not in self._sharing:
             return
         digest = wire.digest(dict(message.to_body()))
-        known = self._inputs.get(position)
-        if known is None:
-            self._require_may_skip(position, [peer for peer, _ in message.skipped])
-            try:
-                self._total.add_packed(message.packed)
-            except WireError as error:
-                raise RemoteProtocolError(error.code, error.expected, error.found) from error
-            self._inputs[position] = digest
-            self._skipped.update({(position, peer): seed for peer, seed in message.skipped})
-        elif known != digest:
-            raise RemoteProtocolError(
-                "E-INPUT-TWICE", "one masked input per session", "a second one"
-            )
+        if position in self._inputs:
+            self._inputs.require_same(position, digest, "E-INPUT-TWICE")
+            return
+        self._require_may_skip(position, [peer for peer, _ in message.skipped])
+        try:
+            self._total.add_packed(message.packed)
+        except WireError as error:
+            raise RemoteProtocolError(error.code, error.expected, error.found) from error
+        self._inputs.note(position, digest)
+        self._skipped.update({(position, peer): seed for peer, seed in message.skipped})
 
     def take_revealed(self, position: int, message: RevealedShares) -> None:
         """Take a survivor's answer.
@@ -162,17 +161,17 @@ class SessionCollection:
                 "E-REVEAL-LIST", "one share of every neighbour", "another list"
             )
         digest = wire.digest(dict(message.to_body()))
-        if position not in self._revealed:
-            self._revealed[position] = digest
-            self._shares().take(position, message.shares)
-        elif self._revealed[position] != digest:
-            raise RemoteProtocolError("E-REVEAL-TWICE", "one answer per session", "a second one")
+        if position in self._revealed:
+            self._revealed.require_same(position, digest, "E-REVEAL-TWICE")
+            return
+        self._revealed.note(position, digest)
+        self._shares().take(position, message.shares)
 
     # ------------------------------------------------------------ what closes a phase
 
     def fix_sharers(self) -> None:
         """Fix who makes masks with whom (U2): whose neighbourhood can still reconstruct."""
-        remaining = set(self._shared)
+        remaining = set(self._shared.positions)
         least = self.plan.thresholds.neighbourhood
         lost: set[int] | None = None
         while lost is None or lost:
@@ -184,7 +183,8 @@ class SessionCollection:
             }
             remaining -= lost
         self._sharing = remaining
-        self.cut_off = self.names(self._shared.keys() - remaining)
+        self.sharers = self.names(remaining)
+        self.cut_off = self.shared - self.sharers
 
     def sharers_hold(self) -> bool:
         """Tell whether the sharers satisfy the plan's floor and window rule."""
@@ -194,14 +194,14 @@ class SessionCollection:
 
     def survivors_hold(self) -> bool:
         """Tell whether the survivors satisfy the window rule and reconstruct all that is needed."""
-        return self.graph.windows_hold(self._inputs.keys()) and not self.lost_neighbourhoods()
+        return self.graph.windows_hold(self._inputs.positions) and not self.lost_neighbourhoods()
 
     def voters(self) -> dict[int, PeerProof]:
         """Return the committee members that survived, by position."""
         committee = set(self.graph.committee)
         return {
             position: self._start.proofs[position]
-            for position in sorted(self._inputs)
+            for position in sorted(self._inputs.positions)
             if self.plan.epoch_positions[position] in committee
         }
 
@@ -248,8 +248,8 @@ class SessionCollection:
     def proposal(self) -> SurvivorProposal:
         """Return who survived and who dropped out after sharing."""
         return SurvivorProposal(
-            survivors=self._bitmap(self._inputs.keys()),
-            dropped=self._bitmap(self._sharing - self._inputs.keys()),
+            survivors=self._bitmap(self._inputs.positions),
+            dropped=self._bitmap(self._sharing - self._inputs.positions),
         )
 
     def unmask_request(self, certificate: SurvivorCertificate | None) -> UnmaskRequest:
@@ -262,20 +262,17 @@ class SessionCollection:
     def unmask_job(self) -> UnmaskJob:
         """Return what it takes to open the sum."""
         holders = self._holders()
+        survivors = sorted(self._inputs.positions)
+        dropped = sorted(holders.keys() - self._inputs.positions)
         by_owner = self._shares().by_owner
         return UnmaskJob(
             plan=self.plan,
             session=self._session,
             total=self._total,
-            commitments={position: self._commitments[position] for position in self._inputs},
-            seed_shares={position: by_owner[position] for position in sorted(self._inputs)},
-            key_shares={
-                position: by_owner[position] for position in sorted(holders.keys() - self._inputs)
-            },
-            masked_with={
-                position: tuple(sorted(holders[position]))
-                for position in sorted(holders.keys() - self._inputs)
-            },
+            commitments={position: self._commitments[position] for position in survivors},
+            seed_shares={position: by_owner[position] for position in survivors},
+            key_shares={position: by_owner[position] for position in dropped},
+            masked_with={position: tuple(holders[position]) for position in dropped},
             skipped={
                 (one, other): Seed.from_bytes(seed)
                 for (one, other), seed in sorted(self._skipped.items())
@@ -313,8 +310,8 @@ class SessionCollection:
         The self seed of every survivor is, and the mask key of a dropped device that some survivor
         made a mask with.
         """
-        holders: dict[int, list[int]] = {position: [] for position in self._inputs}
-        for survivor in sorted(self._inputs):
+        holders: dict[int, list[int]] = {position: [] for position in self._inputs.positions}
+        for survivor in sorted(self._inputs.positions):
             for owner in self._masked_with(survivor):
                 holders.setdefault(owner, []).append(survivor)
         return holders

@@ -1,5 +1,7 @@
 """What happened in a round so far, for its report."""
 
+from collections.abc import Set
+
 from edgefl.protocol.reasons import AbortReason, DropReason, Phase
 from edgefl.protocol.report import Dropout, PhaseCount, RoundReport
 from edgefl.protocol.round_messages import Call
@@ -38,8 +40,8 @@ class RoundLog:
         outcome: Phase,
         reason: AbortReason,
         *,
-        members: set[str],
-        survivors: set[str],
+        members: Set[str],
+        survivors: Set[str],
         unmasked: int,
         skipped_edges: int,
         charged: bool,

@@ -1,7 +1,7 @@
 """The aggregator's phases, one class each: whom it waits for, what it takes, when it may go on."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Set
 from typing import ClassVar
 
 from edgefl.errors import ConfigError, LocalProtocolError
@@ -17,7 +17,6 @@ from edgefl.protocol.round_messages import (
     RevealedShares,
     SharedKeys,
     SurvivorVote,
-    UnmaskRequest,
 )
 from edgefl.protocol.round_setup import RoundSetup
 from edgefl.protocol.votes import VoteCollection
@@ -27,18 +26,18 @@ class RoundPhase(ABC):
     """One open phase."""
 
     phase: ClassVar[Phase]
-    takes: ClassVar[type[DeviceMessage]]
-    """The one message that the phase takes; others are not for it, and change nothing."""
+    takes: ClassVar[type[DeviceMessage] | tuple[type[DeviceMessage], ...]]
+    """The message that the phase takes; others are not for it, and change nothing."""
     session: SessionCollection | None = None
 
     @property
     @abstractmethod
-    def expected(self) -> set[str]:
+    def expected(self) -> Set[str]:
         """Devices that the phase was opened for."""
 
     @property
     @abstractmethod
-    def done(self) -> set[str]:
+    def done(self) -> Set[str]:
         """Devices that completed it."""
 
     @property
@@ -47,7 +46,7 @@ class RoundPhase(ABC):
         """Least number of devices that it can go on with."""
 
     @property
-    def present(self) -> set[str]:
+    def present(self) -> Set[str]:
         """Devices that belong to the round, whether or not the phase expects them."""
         return self.expected
 
@@ -97,12 +96,12 @@ class CheckInPhase(RoundPhase):
         self._check_ins = CheckIns(setup)
 
     @property
-    def expected(self) -> set[str]:
+    def expected(self) -> Set[str]:
         """Everybody who is called."""
-        return set(self._setup.population)
+        return self._setup.population
 
     @property
-    def done(self) -> set[str]:
+    def done(self) -> Set[str]:
         """Devices that checked in."""
         return self._check_ins.devices
 
@@ -182,12 +181,12 @@ class ShareKeysPhase(SessionPhase):
     takes = SharedKeys
 
     @property
-    def expected(self) -> set[str]:
+    def expected(self) -> Set[str]:
         """The cohort."""
-        return set(self.session.devices)
+        return self.session.members
 
     @property
-    def done(self) -> set[str]:
+    def done(self) -> Set[str]:
         """Devices whose shares arrived."""
         return self.session.shared
 
@@ -217,12 +216,12 @@ class MaskedInputPhase(SessionPhase):
     takes = MaskedInput
 
     @property
-    def expected(self) -> set[str]:
+    def expected(self) -> Set[str]:
         """Devices that masks are made with."""
         return self.session.sharers
 
     @property
-    def done(self) -> set[str]:
+    def done(self) -> Set[str]:
         """Devices whose masked input is in the sum."""
         return self.session.survivors
 
@@ -269,17 +268,17 @@ class CertificatePhase(SessionPhase):
         )
 
     @property
-    def expected(self) -> set[str]:
+    def expected(self) -> Set[str]:
         """The committee's survivors."""
         return self.session.names(self._votes.members)
 
     @property
-    def present(self) -> set[str]:
+    def present(self) -> Set[str]:
         """All survivors."""
         return self.session.survivors
 
     @property
-    def done(self) -> set[str]:
+    def done(self) -> Set[str]:
         """Those who signed."""
         return self.session.names(self._votes.voters)
 
@@ -320,7 +319,7 @@ class UnmaskingPhase(SessionPhase):
     """
 
     phase = Phase.UNMASKING
-    takes = RevealedShares
+    takes: ClassVar[type[DeviceMessage] | tuple[type[DeviceMessage], ...]] = RevealedShares
 
     def __init__(self, session: SessionCollection, certificate: SurvivorCertificate | None) -> None:
         """Make the request; it is shown to nobody before the charge."""
@@ -329,12 +328,12 @@ class UnmaskingPhase(SessionPhase):
         self.is_charged = False
 
     @property
-    def expected(self) -> set[str]:
+    def expected(self) -> Set[str]:
         """Devices whose masked input is in the sum."""
         return self.session.survivors
 
     @property
-    def done(self) -> set[str]:
+    def done(self) -> Set[str]:
         """Devices that answered."""
         return self.session.revealers
 
@@ -370,7 +369,7 @@ class UnmaskingPhase(SessionPhase):
         if isinstance(message, RevealedShares) and self.is_charged:
             self.session.take_revealed(position, message)
 
-    def _message_to(self, position: int) -> UnmaskRequest | None:
+    def _message_to(self, position: int) -> AggregatorMessage | None:
         del position
         return self._request if self.is_charged else None
 
