@@ -186,11 +186,14 @@ class SessionCollection:
         self.sharers = self.names(remaining)
         self.cut_off = self.shared - self.sharers
 
+    def members_hold(self) -> bool:
+        """Tell whether the cohort satisfies the window rule, under which the absent are dropped."""
+        return self.graph.windows_hold(range(self.plan.size))
+
     def sharers_hold(self) -> bool:
         """Tell whether the sharers satisfy the plan's floor and window rule."""
-        return len(
-            self._sharing
-        ) >= self.plan.thresholds.survivor_floor and self.graph.windows_hold(self._sharing)
+        floor = self.plan.thresholds.survivor_floor
+        return len(self._sharing) >= floor and self.graph.windows_hold(self._sharing)
 
     def survivors_hold(self) -> bool:
         """Tell whether the survivors satisfy the window rule and reconstruct all that is needed."""

@@ -129,7 +129,7 @@ class CheckInPhase(RoundPhase):
         except ConfigError:
             # So few have no graph with which the survivor floor could be unmasked.
             return AbortReason.TOO_FEW_CHECKED_IN
-        return None
+        return None if self.session.members_hold() else AbortReason.NEIGHBOURHOOD_LOST
 
     def next(self) -> RoundPhase:
         """Return SHARE_KEYS."""

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from edgefl.protocol.events import SendUp
+from edgefl.protocol.graph import RingGraph
 from edgefl.protocol.reasons import OPEN_PHASES, AbortReason, AdversaryClass, DropReason, Phase
 from edgefl.protocol.report import DropKind
 from edgefl.protocol.round_messages import (
@@ -355,6 +356,21 @@ def test_an_arc_of_the_ring_without_survivors_is_not_proposed() -> None:
         for device in harness.devices.values()
         for _, message in device.sent
     )
+
+
+def test_a_cohort_with_an_arc_missing_shares_nothing() -> None:
+    """Who did not check in is dropped as well, where the ring is drawn over the key epoch."""
+    harness = sparse(30, MALICIOUS, floor=12)
+    epoch = harness.keys.epoch
+    sizes = harness.setup().thresholds(30)
+    ring = RingGraph(size=30, degree=sizes.degree, seed=epoch.graph_seed(0))
+    for member in ring.ring_order()[: sizes.degree // 2 - sizes.window + 1]:
+        name = harness.keys.devices[member]
+        harness.silence(harness.devices[name])
+        harness.say_offline(name)
+    outcome = harness.run_to_end()
+    assert outcome.report.abort_reason is AbortReason.NEIGHBOURHOOD_LOST
+    assert [count.phase for count in outcome.report.phases] == [Phase.CHECK_IN]
 
 
 def test_members_of_the_key_epoch_who_are_not_called_count_as_dropped() -> None:
