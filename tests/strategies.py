@@ -4,9 +4,18 @@ from hypothesis import strategies as st
 
 from edgefl.protocol.certificate import CertificateSignature, SurvivorCertificate
 from edgefl.protocol.key_bundle import MaskKeyProof
-from edgefl.protocol.limits import SEALED_BYTES, SHARE_BYTES
+from edgefl.protocol.limits import SEALED_BYTES, SEALED_SHARE_BYTES, SHARE_BYTES
 from edgefl.protocol.messages import Message
-from edgefl.protocol.reasons import AbortReason, LeaveReason, Phase, RoundMode
+from edgefl.protocol.one_upload_messages import (
+    CommitteeProposal,
+    Deposit,
+    DepositCall,
+    OneUpload,
+    OneUploadAnnouncement,
+)
+from edgefl.protocol.one_upload_sharing import SealingKey
+from edgefl.protocol.one_upload_sizes import DepositTerms
+from edgefl.protocol.reasons import AbortReason, AdversaryClass, LeaveReason, Phase, RoundMode
 from edgefl.protocol.round_messages import (
     Call,
     CheckIn,
@@ -72,6 +81,16 @@ CERTIFICATES = st.lists(
     )
 )
 
+SEALED_SHARES = st.lists(
+    st.binary(min_size=SEALED_SHARE_BYTES, max_size=SEALED_SHARE_BYTES), max_size=4
+).map(tuple)
+DEPOSITS = st.builds(Deposit, mask_key=MASK_KEYS, sealed=SEALED_SHARES)
+HOLDERS = st.lists(PEERS, max_size=3, unique_by=lambda peer: peer.roster_position).map(
+    lambda peers: tuple(
+        peer.member for peer in sorted(peers, key=lambda peer: peer.roster_position)
+    )
+)
+
 BY_TYPE: dict[type[Message], st.SearchStrategy[Message]] = {
     **EPOCH_BY_TYPE,
     Hello: st.builds(
@@ -127,6 +146,42 @@ BY_TYPE: dict[type[Message], st.SearchStrategy[Message]] = {
         identity_key=DIGESTS,
         epoch=st.integers(0, 2**53),
         least_agent_version=st.text(max_size=64),
+    ),
+    Deposit: DEPOSITS,
+    OneUpload: st.builds(
+        OneUpload,
+        packed=st.binary(max_size=200),
+        commitment=DIGESTS,
+        sealed=SEALED_SHARES,
+        next_deposit=st.none() | DEPOSITS,
+    ),
+    DepositCall: st.builds(
+        DepositCall,
+        key_epoch=KEY_EPOCHS,
+        key_index=KEY_INDICES,
+        terms=st.builds(
+            DepositTerms,
+            adversary=st.sampled_from(AdversaryClass),
+            corrupt_permille=st.integers(0, 500),
+            drop_permille=st.integers(0, 1000),
+        ),
+        holders=HOLDERS,
+    ),
+    OneUploadAnnouncement: st.builds(
+        OneUploadAnnouncement,
+        plan=st.binary(max_size=200),
+        peers=by_position(PEERS),
+        holders=HOLDERS,
+        asks_deposit=st.booleans(),
+    ),
+    CommitteeProposal: st.builds(
+        CommitteeProposal,
+        survivors=BITMAPS,
+        dropped=BITMAPS,
+        owners=st.lists(
+            st.builds(SealingKey, share_key=DIGESTS, bundle_sha256=DIGESTS), max_size=3
+        ).map(tuple),
+        sealed=SEALED_SHARES,
     ),
     Rejection: st.builds(
         Rejection, code=st.text(max_size=40), text=st.text(max_size=400), digest=DIGESTS

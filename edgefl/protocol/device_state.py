@@ -122,7 +122,7 @@ class DeviceState:
                 1: int(self.phase),
                 2: self.call.to_body(),
                 _PLAN: None if self.plan is None else self.plan.to_bytes(),
-                _PEERS: _peers_to_list(self.peers) or None,
+                _PEERS: peers_to_list(self.peers) or None,
                 _SEED: None if self.self_seed is None else self.self_seed.export_bytes(),
                 _SHARED: _body_of(self.shared),
                 _ROUTED: _body_of(self.routed),
@@ -157,7 +157,7 @@ class DeviceState:
             call=Call.from_body(wire.as_body(body[2])),
             bundle_sha256=wire.as_bytes(body[_BUNDLE], DIGEST_BYTES),
             plan=None if plan is None else SessionPlan.from_bytes(wire.as_bytes(plan)),
-            peers=_read_peers(body[_PEERS]),
+            peers=read_peers(body[_PEERS]),
             self_seed=None if seed is None else Seed.from_bytes(wire.as_bytes(seed, KEY_BYTES)),
             shared=_read(SharedKeys, body[_SHARED]),
             routed=_read(RoutedShares, body[_ROUTED]),
@@ -207,7 +207,8 @@ def _require_fields(body: wire.Body, phase: Phase) -> None:
         )
 
 
-def _peers_to_list(peers: Mapping[int, PeerKeys]) -> list[wire.WireValue]:
+def peers_to_list(peers: Mapping[int, PeerKeys]) -> list[wire.WireValue]:
+    """Return the CBOR array of peers by position in the plan."""
     return [
         [
             position,
@@ -220,7 +221,8 @@ def _peers_to_list(peers: Mapping[int, PeerKeys]) -> list[wire.WireValue]:
     ]
 
 
-def _read_peers(value: wire.WireValue) -> dict[int, PeerKeys]:
+def read_peers(value: wire.WireValue) -> dict[int, PeerKeys]:
+    """Read the CBOR array of peers."""
     peers: dict[int, PeerKeys] = {}
     for item in wire.as_list([] if value is None else value, MAX_COHORT):
         parts = wire.as_list(item, 5)

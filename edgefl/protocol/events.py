@@ -211,7 +211,9 @@ class UnmaskJob:
     Attributes:
         total: Sum of the masked inputs; overwritten.
         commitments: Commitment to each survivor's self-mask seed, by position.
-        seed_shares: For each survivor's position, shares of its self-mask seed by holder.
+        seed_shares: For each survivor's position, shares of its self-mask seed by holder; a
+            holder's Shamir point is 1 + its number here, which is its position in the plan, in the
+            one-upload mode its position in the key epoch.
         key_shares: For each dropped position, shares of its mask key by holder.
         masked_with: For each dropped position, the survivors whose vectors hold their mask with it.
         skipped: Seed of a pairwise mask that of two survivors the first left out and the second

@@ -8,7 +8,7 @@ from edgefl.protocol.epoch_messages import EpochOpened
 from edgefl.protocol.key_bundle import KeyBundle, MaskKeyProof
 from edgefl.protocol.key_epoch import NONCE_BYTES, EpochRecord, OpenEpoch
 from edgefl.protocol.merkle import read_concatenated
-from edgefl.protocol.peer_proof import PeerProof
+from edgefl.protocol.peer_proof import MemberProof, PeerProof
 from edgefl.protocol.roster import Roster
 from edgefl.protocol.roster_epoch import MAX_ROSTER
 from edgefl.protocol.wire import WireValue
@@ -82,19 +82,33 @@ class MemberKeys:
             )
         return bundle
 
-    def peer_proof(self, device: str, mask_key: MaskKeyProof) -> PeerProof:
-        """Put together what proves a member's keys; check a fresh one with `require_sound`.
+    def member_proof(self, device: str) -> MemberProof:
+        """Put together what proves a member's keys, but for its mask keys.
 
         Raises:
             RemoteProtocolError: E-PEER-MEMBER, it is no member.
         """
         bundle = self.bundle_of(device)
         position = self._roster_positions[device]
-        return PeerProof(
+        return MemberProof(
             entry=self.roster.entries[position],
             roster_position=position,
             roster_path=self.roster.path(position),
             bundle=bundle,
+        )
+
+    def peer_proof(self, device: str, mask_key: MaskKeyProof) -> PeerProof:
+        """Put together what proves a member's keys; check a fresh one with `require_sound`.
+
+        Raises:
+            RemoteProtocolError: E-PEER-MEMBER, it is no member.
+        """
+        member = self.member_proof(device)
+        return PeerProof(
+            entry=member.entry,
+            roster_position=member.roster_position,
+            roster_path=member.roster_path,
+            bundle=member.bundle,
             mask_key=mask_key,
         )
 

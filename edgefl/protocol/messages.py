@@ -8,6 +8,13 @@ from edgefl.protocol.epoch_messages import (
     NonceReveal,
     RosterUpdate,
 )
+from edgefl.protocol.one_upload_messages import (
+    CommitteeProposal,
+    Deposit,
+    DepositCall,
+    OneUpload,
+    OneUploadAnnouncement,
+)
 from edgefl.protocol.round_messages import (
     Call,
     CheckIn,
@@ -42,6 +49,8 @@ DeviceMessage = (
     | KeyBundleMessage
     | NonceReveal
     | SurvivorVote
+    | Deposit
+    | OneUpload
 )
 AggregatorMessage = (
     Call
@@ -58,6 +67,9 @@ AggregatorMessage = (
     | EpochInvitation
     | EpochClosed
     | EpochOpened
+    | DepositCall
+    | OneUploadAnnouncement
+    | CommitteeProposal
 )
 Message = DeviceMessage | AggregatorMessage
 
@@ -72,6 +84,8 @@ DEVICE_MESSAGES: tuple[type[DeviceMessage], ...] = (
     KeyBundleMessage,
     NonceReveal,
     SurvivorVote,
+    Deposit,
+    OneUpload,
 )
 AGGREGATOR_MESSAGES: tuple[type[AggregatorMessage], ...] = (
     Call,
@@ -88,4 +102,7 @@ AGGREGATOR_MESSAGES: tuple[type[AggregatorMessage], ...] = (
     EpochInvitation,
     EpochClosed,
     EpochOpened,
+    DepositCall,
+    OneUploadAnnouncement,
+    CommitteeProposal,
 )

@@ -9,7 +9,7 @@ from edgefl.protocol.device_epoch_state import IndexUse, OwnKeyEpoch, PinnedRost
 from edgefl.protocol.epoch_messages import EpochInvitation
 from edgefl.protocol.key_bundle import KeyBundle, MaskKeyBatch, MaskKeyProof, share_secret_of
 from edgefl.protocol.key_epoch import OpenEpoch, commit_nonce
-from edgefl.protocol.peer_proof import PeerProof
+from edgefl.protocol.peer_proof import MemberProof, PeerProof
 from edgefl.protocol.roster_epoch import RosterEpoch
 
 
@@ -90,6 +90,16 @@ class OwnKeys:
             RemoteProtocolError: E-PEER-SELF, or what `PeerProof.require_sound` raises.
         """
         position = proof.require_sound(self.roster_epoch, self.open_epoch, key_index, self.fleet)
+        self._require_own_keys_once(proof.member)
+        return position
+
+    def require_member(self, proof: MemberProof) -> int:
+        """Check the keys of a member that all sessions use; the rest as `require_peer`."""
+        position = proof.require_sound(self.roster_epoch, self.open_epoch, self.fleet)
+        self._require_own_keys_once(proof)
+        return position
+
+    def _require_own_keys_once(self, proof: MemberProof) -> None:
         if proof.roster_position == self.roster_position:
             is_sound = proof.bundle == self.bundle
         else:
@@ -103,7 +113,6 @@ class OwnKeys:
             raise RemoteProtocolError(
                 "E-PEER-SELF", "this device's own keys at its own position alone", "another use"
             )
-        return position
 
     def _reserved_batch(self, index: int) -> MaskKeyBatch:
         if index not in self._uses:

@@ -218,6 +218,13 @@ class SessionPlan:
         return len(self.epoch_positions)
 
     @property
+    def share_threshold(self) -> int:
+        """Shares that open a secret, held by a neighbourhood or, in ONE_UPLOAD, a committee."""
+        if self.mode is RoundMode.ONE_UPLOAD:
+            return self.thresholds.certificate
+        return self.thresholds.neighbourhood
+
+    @property
     def ring_bits(self) -> int:
         """Bits per coordinate on the wire."""
         return self.privacy.ring_bits

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from edgefl.errors import LocalProtocolError
 from edgefl.privacy.plan import PrivacyPlan
 from edgefl.protocol.member_keys import MemberKeys
+from edgefl.protocol.one_upload_sizes import DepositTerms, one_upload_thresholds
 from edgefl.protocol.plan import Thresholds, TrainingPlan
-from edgefl.protocol.reasons import ALL_PRGS, AdversaryClass, Phase
+from edgefl.protocol.reasons import ALL_PRGS, AdversaryClass, Phase, RoundMode
 from edgefl.protocol.round_messages import Call
 from edgefl.protocol.thresholds import LEAST_SPARSE_BASE, thresholds_for
 
@@ -92,6 +93,15 @@ class RoundSetup:
             if size >= self.privacy.survivor_floor:
                 self.thresholds(size)
 
+    @property
+    def deposit_terms(self) -> DepositTerms:
+        """What devices are told in the one-upload mode before they deposit shares."""
+        return DepositTerms(
+            adversary=self.adversary,
+            corrupt_permille=self.corrupt_permille,
+            drop_permille=self.drop_permille,
+        )
+
     def thresholds(self, cohort_size: int) -> Thresholds:
         """Return the thresholds for a cohort of that size.
 
@@ -99,6 +109,14 @@ class RoundSetup:
             ConfigError: The survivor floor is too low, or too many devices may be corrupt.
         """
         opened = self.keys.epoch
+        if self.call.mode is RoundMode.ONE_UPLOAD:
+            return one_upload_thresholds(
+                self.deposit_terms,
+                epoch_size=opened.size,
+                cohort_size=cohort_size,
+                roster_size=opened.record.roster_size,
+                survivor_floor=self.privacy.survivor_floor,
+            )
         is_malicious = self.adversary is AdversaryClass.MALICIOUS
         return thresholds_for(
             adversary=self.adversary,

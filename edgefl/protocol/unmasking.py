@@ -19,7 +19,7 @@ def run(job: UnmaskJob, threads: int = 1, cancel: CancelFlag | None = None) -> U
     Raises:
         Cancelled: By the flag.
     """
-    secrets = reconstruct(_shared_secrets(job), job.plan.thresholds.neighbourhood)
+    secrets = reconstruct(_shared_secrets(job), job.plan.share_threshold)
     if secrets.missing:
         return Unmasked(total=None, failure=AbortReason.RECONSTRUCTION_FAILED, liars=secrets.liars)
     job.total.apply_masks(_masks_to_remove(job, secrets, threads), threads, cancel)
