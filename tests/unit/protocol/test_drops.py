@@ -480,6 +480,22 @@ def test_a_lost_request_is_sent_again(phase: Phase) -> None:
 # ---------------------------------------------------------------- weights
 
 
+@pytest.mark.parametrize("weight_bound", [1, 5])
+def test_rotated_updates_are_summed_exactly(weight_bound: int) -> None:
+    """The sum stays rotated, and is as long as whole blocks."""
+    harness = RoundHarness(5, dimension=11, is_rotated=True, weight_bound=weight_bound)
+    assert harness.privacy.rotation_block
+    harness.run_until(Phase.MASKED_INPUT)
+    harness.silence(harness.devices["d01"])
+    outcome = harness.run_to_end()
+    assert outcome.total is not None
+    assert outcome.total.shape == (harness.privacy.padded_dimension,)
+    np.testing.assert_array_equal(outcome.total, harness.survivors_sum(outcome))
+    assert outcome.total_weight == (
+        len(outcome.report.survivors) if weight_bound == 1 else harness.survivors_weight(outcome)
+    )
+
+
 @pytest.mark.parametrize("adversary", list(AdversaryClass))
 def test_weights_are_summed_inside_the_masked_vector(adversary: AdversaryClass) -> None:
     harness = RoundHarness(6, adversary=adversary, weight_bound=5)
