@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import numpy as np
+
 from edgefl._native import AgreementKey, CancelFlag, Mask, Seed
 from edgefl.protocol.events import Unmasked, UnmaskJob
 from edgefl.protocol.reasons import AbortReason
@@ -27,7 +29,9 @@ def run(job: UnmaskJob, threads: int = 1, cancel: CancelFlag | None = None) -> U
         return Unmasked(total=None, failure=AbortReason.SUM_CHECK_FAILED, liars=secrets.liars)
     privacy = job.plan.privacy
     is_weighted = privacy.weight_bound > 1
-    values = job.total.values(privacy.padded_dimension + is_weighted)
+    values = np.frombuffer(
+        job.total.values(privacy.padded_dimension + is_weighted), dtype="<u4"
+    ).astype(np.uint32)
     return Unmasked(
         total=values[: privacy.padded_dimension],
         total_weight=int(values[-1]) if is_weighted else len(job.seed_shares),
