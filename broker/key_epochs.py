@@ -117,7 +117,11 @@ class KeyEpochs:
         return index
 
     def on_hello(self, device: str, hello: Hello, now_s: float) -> list[GatewayEffect]:
-        """Send a device what it lacks of roster and key epochs."""
+        """Send a device what it lacks of roster and key epochs, if it is the one in the roster."""
+        if not self._enrolment.is_automatic and not self._enrolment.is_enrolled(
+            device, hello.identity_key
+        ):
+            return []
         joined = DeviceJoined(
             device=device, roster_number=hello.roster_number, key_epoch=hello.key_epoch
         )

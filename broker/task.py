@@ -24,11 +24,6 @@ LEAST_COHORT = 3
 DEFAULT_WEIGHT_BOUND = 256
 """Examples beyond this do not raise a device's weight, where the task names no other bound."""
 
-# What a device can do to its update before masking it (edgefl/protocol/masked_input.py). A plan
-# that asks for more would be carried out wrongly, so none is made.
-_MASKING_ROTATES = False
-_MASKING_WEIGHS = False
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSpec:
@@ -172,10 +167,6 @@ class TaskSpec:
                 "a weight bound of 2 or more for a weighted task, and none for any other",
                 f"weighted {self.weighted}, weight bound {self.weight_bound!r}",
             )
-        if self.weighted and not _MASKING_WEIGHS:
-            raise ConfigError(
-                "E-TASK-WEIGHTS", "updates that all count alike in this version", "a weighted task"
-            )
 
     def _check_training(self) -> None:
         try:
@@ -208,7 +199,7 @@ class TaskSpec:
             epsilon_budget=self.epsilon_budget,
             rounds=self.rounds,
             ring_bits=self.ring_bits,
-            rotation=None if self.rotation and _MASKING_ROTATES else False,
+            rotation=None if self.rotation else False,
             weight_bound=self.weight_bound,
         )
 

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from broker.core import GatewayCore
 from broker.demo_task import demo_task
 from broker.events import GatewayEvent, TaskSubmitted
+from broker.open_gateway import GatewayEntropy
 from broker.settings import GatewaySettings
 from edgefl._native import Seed, SigningKey
-from edgefl.agent.identity import OperatingSystemEntropy
 from edgefl.protocol import topics
 from edgefl.protocol.envelope import Header, seal_envelope
 from edgefl.protocol.service_messages import Hello
@@ -60,7 +60,7 @@ def test_a_gateway_is_never_woken_in_vain(
         settings=SETTINGS,
         store=MemoryStore(),
         ledger=MemoryLedger(),
-        entropy=OperatingSystemEntropy(),
+        entropy=GatewayEntropy(),
     )
     now_s = 0.0
     task = demo_task("task", cohort=4, rounds=3, limit_s=5.0)

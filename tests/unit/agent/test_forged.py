@@ -2,11 +2,11 @@
 
 from broker.core import GatewayCore
 from broker.events import GatewayEffect
+from broker.open_gateway import GatewayEntropy
 from broker.settings import GatewaySettings
 from edgefl._native import Seed, SigningKey
 from edgefl.agent.core import AgentCore, AgentSettings
 from edgefl.agent.events import AgentEffect, Noticed, Stop
-from edgefl.agent.identity import OperatingSystemEntropy
 from edgefl.privacy.plan import PrivacyPolicy
 from edgefl.protocol import topics
 from edgefl.protocol.device import DeviceIdentity
@@ -32,7 +32,7 @@ def start_gateway() -> tuple[GatewayCore, Publish]:
         settings=settings,
         store=MemoryStore(),
         ledger=MemoryLedger(),
-        entropy=OperatingSystemEntropy(),
+        entropy=GatewayEntropy(),
     )
     (status,) = statuses(core.handle(LinkRestored(), 0.0))
     return core, status
@@ -58,7 +58,7 @@ def start_agent(key: SigningKey, store: MemoryStore | None = None) -> AgentCore:
             agent_version="1.0",
         ),
         store=store or MemoryStore(),
-        entropy=OperatingSystemEntropy(),
+        entropy=GatewayEntropy(),
     )
 
 

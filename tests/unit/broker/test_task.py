@@ -4,7 +4,6 @@ import math
 
 import pytest
 
-import broker.task
 from broker.task import TaskSpec
 from edgefl.errors import ConfigError
 
@@ -22,27 +21,17 @@ EXACT = {
 DIMENSION = 1907
 
 
-@pytest.fixture
-def able_masking(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let plans be made for devices that rotate and weigh."""
-    monkeypatch.setattr(broker.task, "_MASKING_ROTATES", True)
-    monkeypatch.setattr(broker.task, "_MASKING_WEIGHS", True)
-
-
-@pytest.mark.usefixtures("able_masking")
 def test_rotation_is_on_unless_turned_off() -> None:
     assert TaskSpec(**EXACT).privacy_plan(DIMENSION).rotation_block == 2048
     assert TaskSpec(**EXACT, rotation=False).privacy_plan(DIMENSION).rotation_block == 0
 
 
-@pytest.mark.usefixtures("able_masking")
 def test_weight_bound_reaches_the_plan() -> None:
     spec = TaskSpec(**EXACT, weighted=True, weight_bound=100)
     assert spec.privacy_plan(DIMENSION).weight_bound == 100
     assert TaskSpec.from_json(spec.to_json()) == spec
 
 
-@pytest.mark.usefixtures("able_masking")
 def test_weights_with_noise_get_no_plan() -> None:
     noisy = {**EXACT, "noise_multiplier": 1.0, "epsilon_budget": 1e3}
     spec = TaskSpec(**noisy, weighted=True, weight_bound=100)
@@ -50,7 +39,6 @@ def test_weights_with_noise_get_no_plan() -> None:
         spec.privacy_plan(DIMENSION)
 
 
-@pytest.mark.usefixtures("able_masking")
 @pytest.mark.parametrize(
     ("changes", "code"),
     [
@@ -66,14 +54,6 @@ def test_contradictory_weights_are_refused(changes: dict[str, object], code: str
     with pytest.raises(ConfigError) as caught:
         TaskSpec(**{**EXACT, **changes})
     assert caught.value.code == code
-
-
-def test_devices_that_cannot_weigh_get_no_weighted_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker.task, "_MASKING_ROTATES", False)
-    monkeypatch.setattr(broker.task, "_MASKING_WEIGHS", False)
-    assert TaskSpec(**EXACT).privacy_plan(DIMENSION).rotation_block == 0
-    with pytest.raises(ConfigError, match="E-TASK-WEIGHTS"):
-        TaskSpec(**EXACT, weighted=True, weight_bound=100)
 
 
 def test_task_from_before_the_options_is_read() -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-import broker.task
 from edgefl.cli.main import main
 from edgefl.training.onnx.compile.bundle import compile_bundle
 from edgefl.training.onnx.demo_model import demo_model
@@ -36,10 +35,8 @@ def test_the_demos_recipe_takes_no_other_privacy(
 
 
 @pytest.fixture
-def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return a command that hands in a model, to a gateway whose devices rotate and weigh."""
-    monkeypatch.setattr(broker.task, "_MASKING_ROTATES", True)
-    monkeypatch.setattr(broker.task, "_MASKING_WEIGHS", True)
+def submit(tmp_path: Path) -> list[str]:
+    """Return a command that hands in a model."""
     bundle = tmp_path / "model.efl"
     bundle.write_bytes(compile_bundle(demo_model(1)).bundle_bytes)
     return ["task", "submit", str(bundle), "--cohort", "16", "--state", str(tmp_path), "--json"]
