@@ -218,7 +218,8 @@ class GatewayCore:
         if not is_due:
             return []
         if self._round is None:
-            return [gathering_report(len(self.online), self._tasks[0].needs_online)]
+            eligible = self._key_epochs.eligible(self._population.keys, self.online)
+            return [gathering_report(len(eligible), self._tasks[0].needs_online)]
         return [waiting_report(self._round.machine)]
 
     # ------------------------------------------------------------ devices
