@@ -10,6 +10,9 @@ mod portable;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)] // vector instructions
 mod x86_chacha20;
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)] // vector instructions
+pub(crate) mod x86_x25519;
 
 use crate::error::CoreError;
 use crate::prg::Prg;
