@@ -22,6 +22,7 @@ __all__ = [
     "AgreementKey",
     "CancelFlag",
     "Mask",
+    "RingSum",
     "Seed",
     "SigningKey",
     "add_in_ring",
@@ -32,12 +33,15 @@ __all__ = [
     "check_coordinates",
     "combine_many",
     "combine_shares",
+    "decode_sum",
+    "encode_and_mask",
     "has_aes_hardware",
     "open_many",
     "open_sealed",
     "pack",
     "quantize",
     "reduce_to_ring",
+    "rotate",
     "seal",
     "seal_many",
     "split_secret",
@@ -283,6 +287,124 @@ def apply_masks(
         Cancelled: E-CANCELLED, the flag was set; the accumulator is as it was.
     """
 
+def encode_and_mask(
+    update: NDArray[np.float32],
+    *,
+    clip_norm: float,
+    scale: float,
+    l2_squared_bound: float,
+    noise_variance: float,
+    ring_bits: int,
+    session_id: bytes,
+    rounding_seed: Seed,
+    noise_seed: Seed,
+    masks: Sequence[Mask],
+    rotation_block: int = 0,
+    rotation_seed: bytes = b"",
+    weight: int = 1,
+    weight_bound: int = 1,
+    rounding_prg: int = 1,
+    threads: int = 1,
+    cancel: CancelFlag | None = None,
+) -> bytes:
+    """Clip, rotate, scale, round, weigh, noise, check, mask and pack an update.
+
+    The vector is [d coordinates, with zeros up to whole rotation blocks] [the weight, if
+    weight_bound > 1] [4 check coordinates]; the masks cover all of it in lanes of 16 bits up to
+    ring_bits = 16, of 32 above. At most 64 roundings are drawn until one is inside the bound, then
+    it is rounded toward zero.
+
+    Args:
+        update: float32 [d], finite, not yet clipped.
+        clip_norm: L2 bound of the update, above 0, update units.
+        scale: Positive factor from update units to integers.
+        l2_squared_bound: Bound on the squared L2 norm of the integers, before weight and noise.
+        noise_variance: Variance of this device's Skellam noise, 0 (none) to 2^37.
+        ring_bits: 8 to 32.
+        session_id: 32 bytes; seed of the check coordinates.
+        rounding_seed: Fresh seed; never used for another update.
+        noise_seed: Fresh seed; never used for another vector.
+        masks: Added or taken off, each by its sign.
+        rotation_block: 0 for no rotation, else a power of two up to 4096.
+        rotation_seed: 32 public bytes where there is a rotation.
+        weight: 0 to weight_bound; 1 where that is 1.
+        weight_bound: Largest weight; above 1 only without noise.
+        rounding_prg: Generator that expands the rounding seed, 1 or 2 as in `Mask`. Where there is
+            AES hardware, 2 is quicker.
+        threads: 1 to 64; the result does not depend on it.
+        cancel: Polled once per 4096 coordinates.
+
+    Returns:
+        The packed masked input, ring_bits bits per coordinate.
+
+    Raises:
+        ConfigError: E-WEIGHT or E-ROTATION-BLOCK among others.
+        PrivacyError: E-UPDATE-NOT-FINITE, E-UPDATE-RANGE (norm of 2^50 and more after scaling),
+            E-UPDATE-NORM (over the bound even when rounded toward zero), E-NOISE-VARIANCE or
+            E-WEIGHTED-NOISE.
+        Cancelled: E-CANCELLED, the flag was set.
+
+    Privacy: the time it takes depends on the number of roundings, and so on the data.
+    """
+
+@final
+class RingSum:
+    """A sum of packed vectors modulo 2^ring_bits, held and wiped by Rust.
+
+    The last four coordinates are check coordinates. Memory: 2 bytes per coordinate up to
+    ring_bits = 16, 4 above. Calls from several threads wait for each other, without the GIL.
+    """
+
+    def __new__(cls, length: int, ring_bits: int) -> RingSum:
+        """Start at zero with this many coordinates, check coordinates included (5 or more)."""
+    def add_packed(self, packed: bytes | bytearray) -> None:
+        """Add a packed vector; adds nothing where its form is wrong.
+
+        Raises:
+            WireError: E-PACKED-LENGTH or E-PACKED-PADDING.
+        """
+    def apply_masks(
+        self, masks: Sequence[Mask], threads: int = 1, cancel: CancelFlag | None = None
+    ) -> None:
+        """Add masks and take off others, in place.
+
+        Raises:
+            Cancelled: E-CANCELLED, the flag was set. The sum is gone: every later call raises
+                ConfigError E-SUM-SPOILT.
+        """
+    def checks_hold(self, session_id: bytes) -> bool:
+        """Tell whether the check coordinates are those of the values before them."""
+    def values(self, count: int) -> bytes:
+        """Return the first values as uint32, little-endian; at most those before the checks."""
+    def __len__(self) -> int: ...
+    def __reduce__(self) -> NoReturn: ...
+
+def decode_sum(
+    total: NDArray[np.uint32],
+    out: NDArray[np.float64],
+    *,
+    ring_bits: int,
+    scale: float,
+    rotation_block: int = 0,
+    rotation_seed: bytes = b"",
+) -> None:
+    """Centre an unmasked sum around zero, undo the rotation, divide by the scale.
+
+    Args:
+        total: uint32 [d up to whole rotation blocks], each below 2^ring_bits.
+        out: float64 [d], overwritten, update units.
+        ring_bits: 8 to 32.
+        scale: Integers per update unit.
+        rotation_block: As in `encode_and_mask`.
+        rotation_seed: As in `encode_and_mask`.
+    """
+
+def rotate(values: NDArray[np.float64], rotation_block: int, rotation_seed: bytes) -> None:
+    """Rotate float64 [whole blocks] in place: (1 / sqrt(block)) * Hadamard * signs.
+
+    Source: Ailon and Chazelle 2009.
+    """
+
 def quantize(
     update: NDArray[np.float32],
     out: NDArray[np.int64],
@@ -306,7 +428,7 @@ def quantize(
         data; do not publish it.
 
     Raises:
-        PrivacyError: E-UPDATE-NOT-FINITE, E-UPDATE-RANGE (2^52 and more after scaling) or
+        PrivacyError: E-UPDATE-NOT-FINITE, E-UPDATE-RANGE (2^50 and more after scaling) or
             E-UPDATE-NORM (over the bound even when rounded toward zero).
     """
 
