@@ -183,7 +183,7 @@ class DeviceEpoch:
     ) -> tuple[DeviceEpochEffect, ...]:
         """Take a message whose signature by the gateway was checked; return what to do, in order.
 
-        A message that is refused changes nothing.
+        A message that is refused changes nothing but the latest time seen.
 
         Args:
             message: From the aggregator.
@@ -315,14 +315,7 @@ class DeviceEpoch:
             raise RemoteProtocolError(
                 "E-EPOCH-UNKNOWN", "a key epoch whose record this device answered", "another one"
             )
-        # With fewer nonces than members there is none at the own position; the whole list is
-        # checked next.
-        own = record.epoch_position_of(pending.roster.position)
-        own_nonce = self._nonce(pending)
-        if own is None or opened.nonces[own : own + 1] != (own_nonce,):
-            raise RemoteProtocolError(
-                "E-EPOCH-NONCES", "this device's own nonce at its own position", "another one"
-            )
+        # Its own commitment was at its own place under the same root; hence its own nonce is too.
         open_epoch = OpenEpoch.from_nonces(record, opened.nonces, opened.gateway_nonce)
         pending.open_epoch = open_epoch
         self._state.unopened = [

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from edgefl import _native
 from edgefl._native import Mask, Seed
@@ -160,19 +161,28 @@ def test_packing_is_one_long_little_endian_number(bits: int, raw: list[int]) -> 
         assert out.tolist() == values
 
 
-@settings(max_examples=10, deadline=None)
-@given(RING_BITS, KEYS, st.lists(st.integers(0, WORD - 1), max_size=40))
+def odd_words(session_id: bytes, info: str, count: int) -> NDArray[np.uint32]:
+    """Return the first words of a derived stream, each with its lowest bit set."""
+    words = np.zeros(count, dtype=np.uint32)
+    key = Seed.from_bytes(session_id).derive(b"", info.encode())
+    _native.apply_masks(words, 32, [Mask(key, 1, subtract=False)])
+    return words | 1
+
+
+@settings(max_examples=25, deadline=None)
+@given(RING_BITS, KEYS, st.integers(0, 3000), st.integers(0, WORD - 1))
 def test_check_coordinates_follow_their_definition(
-    bits: int, session_id: bytes, values: list[int]
+    bits: int, session_id: bytes, length: int, factor: int
 ) -> None:
+    places = np.arange(length)
+    values = places.astype(np.uint32) * np.uint32(factor) + np.uint32(1)
     expected = []
     for row in range(_native.CHECK_COORDINATES):
-        info = f"check row {row}".encode()
-        key = Seed.from_bytes(session_id).derive(b"", info).export_bytes()
-        terms = zip(values, chacha20_words(key), strict=False)
-        expected.append(sum(value * (word | 1) for value, word in terms) % 2**bits)
-    found = _native.check_coordinates(np.array(values, dtype=np.uint32), bits, session_id)
-    assert found == expected
+        place_factors = odd_words(session_id, f"check row {row}", 1024)
+        tile_factors = odd_words(session_id, f"check row {row} tiles", 3)
+        coefficients = place_factors[places % 1024] * tile_factors[places // 1024]
+        expected.append(int((coefficients * values).sum(dtype=np.uint32)) % 2**bits)
+    assert _native.check_coordinates(values, bits, session_id) == expected
 
 
 @given(RING_BITS, st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20))

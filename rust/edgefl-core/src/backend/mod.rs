@@ -7,9 +7,16 @@
 
 mod groups;
 mod portable;
+pub(crate) mod wide;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)] // vector instructions
 mod x86_chacha20;
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)] // vector instructions
+pub(crate) mod x86_x25519;
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)] // calls code that is compiled for AVX2
+mod x86_wide;
 
 use crate::error::CoreError;
 use crate::prg::Prg;
