@@ -10,9 +10,10 @@ from broker.reports import (
     key_epoch_aborted_report,
     key_epoch_report,
     refused_report,
+    roster_refused_report,
 )
 from broker.settings import GatewaySettings
-from edgefl.errors import StorageError, WireError
+from edgefl.errors import ConfigError, StorageError, WireError
 from edgefl.protocol.aggregator_epoch import AggregatorEpoch
 from edgefl.protocol.epoch_events import (
     AggregatorEpochEffect,
@@ -142,12 +143,11 @@ class KeyEpochs:
         return self._feed(EpochDeviceSaid(device=device, message=message), now_s)
 
     def on_roster(self, content: bytes, now_s: float) -> list[GatewayEffect]:
-        """Take a roster file that the operator brought.
-
-        Raises:
-            ConfigError: It cannot be taken.
-        """
-        roster = self._enrolment.take(content)
+        """Take a roster file that the operator brought; one that does not do is reported."""
+        try:
+            roster = self._enrolment.take(content)
+        except ConfigError as error:
+            return [roster_refused_report(error)]
         return [] if roster is None else self._feed(RosterSigned(roster=roster), now_s)
 
     def ask_for_enrolment(self, known: Mapping[str, bytes]) -> list[GatewayEffect]:
