@@ -112,6 +112,14 @@ def test_a_second_masked_input_is_a_mistake_of_this_process() -> None:
         device.machine.handle(Masked(packed=b"another"))
 
 
+@pytest.mark.parametrize("phase", [Phase.MASKED_INPUT, Phase.UNMASKING])
+def test_a_round_begins_once(phase: Phase) -> None:
+    device = small_in(phase).devices[VICTIM]
+    assert device.machine is not None
+    with pytest.raises(LocalProtocolError, match="E-DEVICE-BEGIN"):
+        device.machine.begin()
+
+
 def test_the_same_job_is_not_given_twice() -> None:
     table = small_in(Phase.MASKED_INPUT)
     device = table.devices[VICTIM]
