@@ -4,6 +4,7 @@ import argparse
 import json
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -335,8 +336,15 @@ def _demo_task_of(
                 "leave the option out, or hand in a model of your own",
             )
     bundle = compile_bundle(demo_model(SPAR_RECIPE.model_seed)).bundle_bytes
-    spec = demo_task(
+    recipe = demo_task(
         options.name, cohort=options.cohort, rounds=options.rounds, limit_s=options.phase_limit_s
+    )
+    spec = replace(
+        recipe,
+        adversary=options.adversary,
+        corrupt_permille=options.corrupt_permille,
+        drop_permille=options.drop_permille,
+        mode=options.mode,
     )
     return bundle, spec, held_out()
 

@@ -12,11 +12,11 @@ pub(crate) mod wide;
 #[allow(unsafe_code)] // vector instructions
 mod x86_chacha20;
 #[cfg(target_arch = "x86_64")]
-#[allow(unsafe_code)] // vector instructions
-pub(crate) mod x86_x25519;
-#[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)] // calls code that is compiled for AVX2
 mod x86_wide;
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)] // vector instructions
+pub(crate) mod x86_x25519;
 
 use crate::error::CoreError;
 use crate::prg::Prg;
