@@ -289,6 +289,11 @@ class OneUploadHarness(RoundHarness):
             flash, identity=device.identity, entropy=device.entropy, epoch=device.epoch
         )
 
+    def work(self, device: Device) -> None:
+        # What is still to be carried out may end the round, and its jobs with it.
+        self.settle(device)
+        super().work(device)
+
     def resend(self, device: Device) -> None:
         machine = device.machine
         if machine is not None and not machine.phase.is_final:

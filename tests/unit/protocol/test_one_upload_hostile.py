@@ -5,6 +5,7 @@ from collections.abc import Collection
 
 import pytest
 
+from edgefl._native import Seed
 from edgefl.errors import RemoteProtocolError
 from edgefl.privacy.plan import PrivacyPolicy
 from edgefl.protocol.certificate import (
@@ -17,7 +18,13 @@ from edgefl.protocol.events import AggregatorSaid, Refused, SendUp
 from edgefl.protocol.one_upload_deposits import DepositBook
 from edgefl.protocol.one_upload_device import OneUploadRound
 from edgefl.protocol.one_upload_messages import CommitteeProposal, OneUploadAnnouncement
-from edgefl.protocol.one_upload_sharing import SealingKey
+from edgefl.protocol.one_upload_sharing import (
+    CommitteeChannels,
+    SealedShare,
+    SealingKey,
+    ShareContext,
+    ShareKind,
+)
 from edgefl.protocol.one_upload_sizes import DepositTerms
 from edgefl.protocol.plan import SessionPlan
 from edgefl.protocol.reasons import AdversaryClass, Phase, RoundMode
@@ -287,13 +294,44 @@ class TestShares:
         assert gateway.members.index("d05") not in dict(answer.shares)
         assert len(answer.shares) == 7
 
-    def test_shares_of_another_index_session_or_owner_stay_sealed(self) -> None:
+    @pytest.mark.parametrize("keys_too", [False, True])
+    def test_shares_of_another_owner_stay_sealed(self, *, keys_too: bool) -> None:
         gateway = opened()
         lists = gateway.proposal(VICTIM)
-        rotated = dataclasses.replace(lists, sealed=(*lists.sealed[1:], lists.sealed[0]))
+        rotated = dataclasses.replace(
+            lists,
+            sealed=(*lists.sealed[1:], lists.sealed[0]),
+            owners=(*lists.owners[1:], lists.owners[0]) if keys_too else lists.owners,
+        )
         gateway.say(VICTIM, rotated)
         (answer,) = revealed(gateway.say(VICTIM, gateway.request(rotated)))
         assert [owner for owner, _ in answer.shares] == [gateway.members.index(VICTIM)]
+
+    def test_a_share_opens_under_its_own_kind_index_and_session_alone(self) -> None:
+        harness = OneUploadHarness(8)
+        sender, holder = (harness.devices[name].epoch.keys for name in ("d00", VICTIM))
+        committee = harness.deposits.committee
+        proofs = {
+            member: harness.keys.member_proof(harness.keys.devices[member])
+            for member in committee.members
+        }
+        made = ShareContext(key_index=1, kind=ShareKind.SELF_SEED, session_id=bytes(32))
+        shared = CommitteeChannels(sender).share(
+            Seed.from_bytes(bytes(32)),
+            committee,
+            {member: SealingKey.of(proof) for member, proof in proofs.items()},
+            made,
+            Seed.from_bytes(bytes(32)),
+        )
+        sealed = shared.sealed[committee.others(0).index(holder.epoch_position)]
+        for context, opens in (
+            (made, True),
+            (dataclasses.replace(made, kind=ShareKind.MASK_KEY), False),
+            (dataclasses.replace(made, key_index=2), False),
+            (dataclasses.replace(made, session_id=b"\1" * 32), False),
+        ):
+            share = SealedShare(owner_key=SealingKey.of(proofs[0]), context=context, sealed=sealed)
+            assert (0 in CommitteeChannels(holder).open_all({0: share})) == opens
 
     def test_made_up_owner_keys_are_not_remembered(self) -> None:
         """Else the next deposit would be sealed for the gateway instead of for the holder."""
