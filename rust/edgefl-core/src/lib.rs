@@ -41,6 +41,7 @@ mod ring_sum;
 mod rotation;
 mod rounding;
 mod secret;
+mod selftest;
 mod shamir;
 mod signature;
 mod tiles;
@@ -53,7 +54,7 @@ pub use check::{check_coordinates, CHECK_COORDINATES};
 pub use encode::{encode_and_mask, weight_slot, EncodeSecrets, EncodeSettings};
 pub use error::{CoreError, ErrorKind, ErrorReport};
 pub use kdf::hkdf_sha256;
-pub use mask::{apply_masks, Mask, MaskExpander, MAX_THREADS, TILE_BYTES};
+pub use mask::{aes_128_ctr_keystream, apply_masks, Mask, MaskExpander, MAX_THREADS, TILE_BYTES};
 pub use noise::{
     add_skellam_noise, NoNoise, NoiseSource, PoissonTable, SkellamNoise, MAX_NOISE_VARIANCE,
 };
@@ -67,6 +68,7 @@ pub use ring::{add_in_ring, reduce_to_ring, Lane, RingBits};
 pub use ring_sum::RingSum;
 pub use rotation::{decode_sum, Rotation, MAX_ROTATION_BLOCK};
 pub use secret::{Seed, SECRET_BYTES};
+pub use selftest::{self_test, CheckResult};
 pub use shamir::{
     combine_many, combine_shares, split_secret, split_secrets, Share, Shares, MAX_POINT,
     SHARE_BYTES,
