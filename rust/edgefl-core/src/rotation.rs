@@ -27,7 +27,7 @@ use crate::secret::Seed;
 pub const MAX_ROTATION_BLOCK: usize = 4096;
 
 const SIGNS_PER_STREAM_BLOCK: usize = 512;
-const RADIX: usize = 8;
+const SIGNS_PER_WORD: usize = 64;
 
 /// A rotation: the block and the public seed of its signs.
 pub struct Rotation {
@@ -134,11 +134,18 @@ impl Rotation {
     }
 
     /// Returns the signs of a tile that starts at a multiple of 512, one bit each.
-    fn signs(&self, length: usize, first_coordinate: usize) -> Result<Vec<u8>, CoreError> {
+    fn signs(&self, length: usize, first_coordinate: usize) -> Result<Vec<u64>, CoreError> {
         let block = first_coordinate / SIGNS_PER_STREAM_BLOCK;
-        let mut signs = vec![0; length.div_ceil(8)];
-        Keystream::from_block(&self.seed, block as u64)?.fill(&mut signs)?;
-        Ok(signs)
+        let mut bytes = vec![0; length.div_ceil(SIGNS_PER_WORD) * 8];
+        Keystream::from_block(&self.seed, block as u64)?.fill(&mut bytes)?;
+        Ok(bytes
+            .chunks_exact(8)
+            .map(|word| {
+                word.iter()
+                    .rev()
+                    .fold(0, |high, low| high << 8 | u64::from(*low))
+            })
+            .collect())
     }
 }
 
@@ -150,7 +157,7 @@ enum Direction {
 
 struct Transform<'a> {
     tile: &'a mut [f64],
-    signs: &'a [u8],
+    signs: &'a [u64],
     block: usize,
     /// Multiplied one after the other, so that the second scales what the first made a rotation.
     factors: [f64; 2],
@@ -178,32 +185,33 @@ impl Work for Transform<'_> {
 }
 
 #[inline(always)]
-fn flip_signs(tile: &mut [f64], signs: &[u8]) {
-    for (values, byte) in tile.chunks_mut(8).zip(signs) {
+fn flip_signs(tile: &mut [f64], signs: &[u64]) {
+    for (values, word) in tile.chunks_mut(SIGNS_PER_WORD).zip(signs) {
         for (bit, value) in values.iter_mut().enumerate() {
-            let sign = u64::from(byte >> bit) << 63;
+            // The bit moves to where a float has its sign.
+            let sign = (word << (SIGNS_PER_WORD - 1 - bit)) & (1 << (SIGNS_PER_WORD - 1));
             *value = f64::from_bits(value.to_bits() ^ sign);
         }
     }
 }
 
-/// The unscaled Walsh-Hadamard transform; three levels per sweep as long as the length allows.
+/// The unscaled Walsh-Hadamard transform, by rising strides: five levels in a first sweep over the values,
+/// then three per sweep as long as the length allows.
 #[inline(always)]
 fn hadamard(values: &mut [f64]) {
     let mut stride = 1;
-    while stride * RADIX <= values.len() {
-        if stride == 1 {
-            for group in values.chunks_exact_mut(RADIX) {
-                if let Ok(group) = <&mut [f64; RADIX]>::try_from(group) {
-                    *group = eight_points(*group);
-                }
-            }
-        } else {
-            for group in values.chunks_exact_mut(stride * RADIX) {
-                eight_rows(group, stride);
-            }
-        }
-        stride *= RADIX;
+    for group in values.chunks_exact_mut(32) {
+        two_levels::<1>(group);
+        three_levels::<4>(group);
+        stride = 32;
+    }
+    for group in values.chunks_exact_mut(256) {
+        three_levels::<32>(group);
+        stride = 256;
+    }
+    for group in values.chunks_exact_mut(2048) {
+        three_levels::<256>(group);
+        stride = 2048;
     }
     while stride < values.len() {
         for pair in values.chunks_exact_mut(2 * stride) {
@@ -216,55 +224,53 @@ fn hadamard(values: &mut [f64]) {
     }
 }
 
-/// Transforms eight rows of `stride` values against each other, column by column.
+/// Transforms eight rows of `STRIDE` values against each other. That the stride is a constant tells
+/// the compiler that columns do not touch each other.
 #[inline(always)]
-fn eight_rows(group: &mut [f64], stride: usize) {
-    let (r0, rest) = group.split_at_mut(stride);
-    let (r1, rest) = rest.split_at_mut(stride);
-    let (r2, rest) = rest.split_at_mut(stride);
-    let (r3, rest) = rest.split_at_mut(stride);
-    let (r4, rest) = rest.split_at_mut(stride);
-    let (r5, rest) = rest.split_at_mut(stride);
-    let (r6, r7) = rest.split_at_mut(stride);
-    let r7 = &mut r7[..stride];
-    for j in 0..stride {
-        let column = [r0[j], r1[j], r2[j], r3[j], r4[j], r5[j], r6[j], r7[j]];
-        [r0[j], r1[j], r2[j], r3[j], r4[j], r5[j], r6[j], r7[j]] = eight_points(column);
+fn three_levels<const STRIDE: usize>(group: &mut [f64]) {
+    let group = &mut group[..8 * STRIDE];
+    for column in 0..STRIDE {
+        let x: [f64; 8] = std::array::from_fn(|row| group[row * STRIDE + column]);
+        let a = [
+            x[0] + x[1],
+            x[0] - x[1],
+            x[2] + x[3],
+            x[2] - x[3],
+            x[4] + x[5],
+            x[4] - x[5],
+            x[6] + x[7],
+            x[6] - x[7],
+        ];
+        let b = [
+            a[0] + a[2],
+            a[1] + a[3],
+            a[0] - a[2],
+            a[1] - a[3],
+            a[4] + a[6],
+            a[5] + a[7],
+            a[4] - a[6],
+            a[5] - a[7],
+        ];
+        for row in 0..4 {
+            group[row * STRIDE + column] = b[row] + b[row + 4];
+            group[(row + 4) * STRIDE + column] = b[row] - b[row + 4];
+        }
     }
 }
 
+/// Transforms each run of four rows of `STRIDE` values.
 #[inline(always)]
-fn eight_points(x: [f64; RADIX]) -> [f64; RADIX] {
-    let a = [
-        x[0] + x[1],
-        x[0] - x[1],
-        x[2] + x[3],
-        x[2] - x[3],
-        x[4] + x[5],
-        x[4] - x[5],
-        x[6] + x[7],
-        x[6] - x[7],
-    ];
-    let b = [
-        a[0] + a[2],
-        a[1] + a[3],
-        a[0] - a[2],
-        a[1] - a[3],
-        a[4] + a[6],
-        a[5] + a[7],
-        a[4] - a[6],
-        a[5] - a[7],
-    ];
-    [
-        b[0] + b[4],
-        b[1] + b[5],
-        b[2] + b[6],
-        b[3] + b[7],
-        b[0] - b[4],
-        b[1] - b[5],
-        b[2] - b[6],
-        b[3] - b[7],
-    ]
+fn two_levels<const STRIDE: usize>(group: &mut [f64]) {
+    for quad in group.chunks_exact_mut(4 * STRIDE) {
+        for column in 0..STRIDE {
+            let x: [f64; 4] = std::array::from_fn(|row| quad[row * STRIDE + column]);
+            let a = [x[0] + x[1], x[0] - x[1], x[2] + x[3], x[2] - x[3]];
+            quad[column] = a[0] + a[2];
+            quad[STRIDE + column] = a[1] + a[3];
+            quad[2 * STRIDE + column] = a[0] - a[2];
+            quad[3 * STRIDE + column] = a[1] - a[3];
+        }
+    }
 }
 
 /// Turns an unmasked sum into update units: centres around zero, undoes rotation and scale.

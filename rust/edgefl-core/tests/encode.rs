@@ -203,7 +203,7 @@ proptest! {
         unpack(&packed, case.ring(), &mut values).expect("our own bytes");
         let integers: Vec<i64> = values[..exact.len()]
             .iter()
-            .map(|value| i64::from(*value as i32))
+            .map(|value| i64::from(i32::from_le_bytes(value.to_le_bytes())))
             .collect();
         let squared: i128 = integers.iter().map(|value| i128::from(*value).pow(2)).sum();
         #[allow(clippy::cast_precision_loss)] // far below 2^53
