@@ -101,7 +101,8 @@ class Board:
                     self.flash = snapshot
                 case events.PublishBundle(message=message) | events.SendEpochUp(message=message):
                     # What leaves the device must already be on its flash.
-                    assert self.flash == self.machine.snapshot()
+                    assert self.flash is not None
+                    assert _but_latest_s(self.flash) == remembered(self)
                     sent.append(message)
                 case events.EpochRefused(error=error):
                     self.refused.append(error.code)
@@ -250,7 +251,11 @@ def refuses(board: Board, message: EpochAggregatorMessage, code: str, now_s: flo
 
 def remembered(board: Board) -> dict[int, WireValue]:
     """Return all that a device remembers but the latest time that it has seen."""
-    body = dict(as_body(decode(board.machine.snapshot())))
+    return _but_latest_s(board.machine.snapshot())
+
+
+def _but_latest_s(snapshot: bytes) -> dict[int, WireValue]:
+    body = dict(as_body(decode(snapshot)))
     del body[7]
     return body
 
