@@ -47,6 +47,12 @@ class Enrolment:
         self._enrolment_key = enrolment_key or signing_key.public_key
         self.roster = self._load()
 
+    @property
+    def identity_keys(self) -> dict[str, bytes]:
+        """Identity key by device of the roster."""
+        entries = () if self.roster is None else self.roster.entries
+        return {entry.device: entry.identity_key for entry in entries}
+
     def is_enrolled(self, device: str, identity_key: bytes) -> bool:
         """Tell whether the roster names a device with this key."""
         position = None if self.roster is None else self.roster.position_of(device)
@@ -59,6 +65,15 @@ class Enrolment:
         if self.roster is None or self.roster.position_of(device) is None:
             return False
         return not self.is_enrolled(device, identity_key)
+
+    def vouches(self, device: str, identity_key: bytes) -> bool:
+        """Tell whether a device may come with another key than the one it was first seen with.
+
+        Where an operator signs the roster, that decides: a name that it does not hold is anybody's,
+        so that a board which was set up anew can be enrolled again, and nobody can take a name by
+        saying hello first. Where the gateway enrols, the first key is all there is to go by.
+        """
+        return not self.is_automatic and not self.is_taken(device, identity_key)
 
     def sign(self, known: Mapping[str, bytes], wall_s: float) -> Roster:
         """Enrol everybody who is known; what is already in the roster stays as it is.
