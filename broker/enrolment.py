@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from edgefl._native import SigningKey
 from edgefl.errors import ConfigError, RemoteProtocolError, StorageError, WireError
 from edgefl.protocol.roster import Roster, sign_roster
-from edgefl.protocol.roster_epoch import RosterEntry, RosterPin
+from edgefl.protocol.roster_epoch import RosterEntry, RosterPin, fingerprint
 from edgefl.storage.base import KeyValueStore
+
+RESET_ADVICE = "bring back a copy of the state folder, or begin anew with --reset-state"
 
 _ROSTER = "roster"
 _DAY_S = 86_400
@@ -110,8 +112,8 @@ class Enrolment:
             if roster.enrolment_key != self._enrolment_key or roster.epoch.fleet != self._fleet:
                 raise WireError(
                     "E-ROSTER-FILE",
-                    f"a roster of {self._fleet}, signed by the enrolment key of this gateway",
-                    f"one of {roster.epoch.fleet}",
+                    f"a roster of {self._fleet}, signed by {fingerprint(self._enrolment_key)}",
+                    f"one of {roster.epoch.fleet}, signed by {fingerprint(roster.enrolment_key)}",
                 )
             if self.roster is not None:
                 known = RosterPin(number=self.roster.epoch.number, hash=self.roster.epoch.hash)
@@ -138,7 +140,9 @@ class Enrolment:
         try:
             roster = Roster.from_bytes(stored)
         except (WireError, RemoteProtocolError) as error:
-            raise StorageError("E-STATE-DAMAGED", "a readable roster", error.found) from error
+            raise StorageError(
+                "E-STATE-DAMAGED", "a readable roster", error.found, RESET_ADVICE
+            ) from error
         if roster.enrolment_key != self._enrolment_key:
             raise StorageError(
                 "E-ENROLMENT-KEY",

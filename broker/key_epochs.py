@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from broker.enrolment import Enrolment
+from broker.enrolment import RESET_ADVICE, Enrolment
 from broker.events import EnrolmentWanted, GatewayEffect, Reported
 from broker.mailer import Mailer
 from broker.reports import (
@@ -280,4 +280,6 @@ def open_key_epochs(
             wall_clock_s=settings.wall_clock_s,
         )
     except WireError as error:
-        raise StorageError("E-STATE-DAMAGED", "readable key epochs", error.found) from error
+        raise StorageError(
+            "E-STATE-DAMAGED", "readable key epochs", error.found, RESET_ADVICE
+        ) from error
