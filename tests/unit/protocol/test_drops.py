@@ -15,7 +15,7 @@ from edgefl.protocol.round_messages import (
     SurvivorVote,
 )
 from edgefl.protocol.session_graph import SessionGraph
-from tests.round_harness import RoundHarness
+from tests.round_harness import LIMITS, RoundHarness
 
 CURIOUS, SEMI, MALICIOUS = AdversaryClass
 # Seven devices share with all others; four shares open a secret, so that five must survive.
@@ -191,7 +191,8 @@ def test_unmasking_ends_when_every_secret_has_spare_shares() -> None:
         harness.silence(harness.devices[name])
     started_s = harness.now_s
     outcome = harness.run_to_end()
-    assert harness.now_s == started_s
+    # A moment for those who may only be slow, and not the whole time of the phase.
+    assert harness.now_s == started_s + LIMITS.stragglers_s
     assert outcome.report.dropouts == ()
     assert outcome.report.unmasked == 10
     check_sum(harness)
