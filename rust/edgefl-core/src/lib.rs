@@ -53,7 +53,7 @@ pub use check::{check_coordinates, CHECK_COORDINATES};
 pub use encode::{encode_and_mask, weight_slot, EncodeSecrets, EncodeSettings};
 pub use error::{CoreError, ErrorKind, ErrorReport};
 pub use kdf::hkdf_sha256;
-pub use mask::{apply_masks, Mask, MaskExpander, MAX_THREADS, TILE_BYTES};
+pub use mask::{aes_128_ctr_keystream, apply_masks, Mask, MaskExpander, MAX_THREADS, TILE_BYTES};
 pub use noise::{
     add_skellam_noise, NoNoise, NoiseSource, PoissonTable, SkellamNoise, MAX_NOISE_VARIANCE,
 };

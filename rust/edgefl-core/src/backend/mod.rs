@@ -10,7 +10,13 @@ mod portable;
 pub(crate) mod wide;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)] // vector instructions
+mod x86_aes;
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)] // vector instructions
 mod x86_chacha20;
+#[cfg(all(target_arch = "x86_64", has_vaes_intrinsics))]
+#[allow(unsafe_code)] // vector instructions
+mod x86_vaes;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)] // calls code that is compiled for AVX2
 mod x86_wide;
@@ -42,6 +48,11 @@ impl Sign {
     }
 }
 
+/// The first 12 bytes of the AES counter block; the last 4 count the blocks, big-endian.
+///
+/// Zero for every mask: a key is used for one stream. The vectors of the standards begin elsewhere.
+pub(crate) type CounterPrefix = [u8; 12];
+
 /// Code that expands masks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -50,16 +61,23 @@ pub enum Backend {
     Portable,
     /// Eight `ChaCha20` blocks at a time in 256-bit registers (`x86_64`).
     Avx2,
+    /// Eight AES blocks at a time in 128-bit registers (`x86_64`).
+    AesNi,
+    /// Sixteen AES blocks at a time in 256-bit registers (`x86_64`).
+    Vaes,
 }
 
 impl Backend {
-    const ALL: [Self; 2] = [Self::Avx2, Self::Portable];
+    /// The fastest first.
+    const ALL: [Self; 4] = [Self::Vaes, Self::AesNi, Self::Avx2, Self::Portable];
 
     /// Returns its name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Portable => "portable",
             Self::Avx2 => "avx2",
+            Self::AesNi => "aes-ni",
+            Self::Vaes => "vaes",
         }
     }
 
@@ -86,6 +104,10 @@ impl Backend {
             (Self::Portable, _) => true,
             #[cfg(target_arch = "x86_64")]
             (Self::Avx2, Prg::ChaCha20) => x86_chacha20::is_available(),
+            #[cfg(target_arch = "x86_64")]
+            (Self::AesNi, Prg::Aes128Ctr) => x86_aes::is_available(),
+            #[cfg(all(target_arch = "x86_64", has_vaes_intrinsics))]
+            (Self::Vaes, Prg::Aes128Ctr) => x86_vaes::is_available(),
             _ => false,
         }
     }
@@ -111,6 +133,10 @@ pub(crate) enum MaskKey {
     PortableAes(portable::AesKey),
     #[cfg(target_arch = "x86_64")]
     Avx2(x86_chacha20::Key),
+    #[cfg(target_arch = "x86_64")]
+    AesNi(x86_aes::Key),
+    #[cfg(all(target_arch = "x86_64", has_vaes_intrinsics))]
+    Vaes(x86_vaes::Key),
 }
 
 impl MaskKey {
@@ -119,10 +145,37 @@ impl MaskKey {
     /// # Errors
     /// [`CoreError::Backend`] where this processor lacks the backend or it lacks the generator.
     pub(crate) fn new(seed: &Seed, prg: Prg, backend: Backend) -> Result<Self, CoreError> {
-        let key = match (backend, prg) {
-            (Backend::Portable, _) => Some(Self::portable(seed, prg)),
+        match prg {
+            Prg::ChaCha20 => Self::chacha20(seed, backend),
+            Prg::Aes128Ctr => Self::aes_128_ctr(seed, &[0; 12], backend),
+        }
+    }
+
+    fn chacha20(seed: &Seed, backend: Backend) -> Result<Self, CoreError> {
+        let key = match backend {
+            Backend::Portable => Some(Self::portable(seed, Prg::ChaCha20)),
             #[cfg(target_arch = "x86_64")]
-            (Backend::Avx2, Prg::ChaCha20) => x86_chacha20::Key::new(seed).map(Self::Avx2),
+            Backend::Avx2 => x86_chacha20::Key::new(seed).map(Self::Avx2),
+            _ => None,
+        };
+        key.ok_or(CoreError::Backend)
+    }
+
+    /// Prepares an AES key for a stream that begins at a chosen counter.
+    ///
+    /// # Errors
+    /// As [`MaskKey::new`].
+    pub(crate) fn aes_128_ctr(
+        seed: &Seed,
+        prefix: &CounterPrefix,
+        backend: Backend,
+    ) -> Result<Self, CoreError> {
+        let key = match backend {
+            Backend::Portable => Some(Self::PortableAes(portable::AesKey::new(seed, prefix))),
+            #[cfg(target_arch = "x86_64")]
+            Backend::AesNi => x86_aes::Key::new(seed, prefix).map(Self::AesNi),
+            #[cfg(all(target_arch = "x86_64", has_vaes_intrinsics))]
+            Backend::Vaes => x86_vaes::Key::new(seed, prefix).map(Self::Vaes),
             _ => None,
         };
         key.ok_or(CoreError::Backend)
@@ -132,7 +185,7 @@ impl MaskKey {
     pub(crate) fn portable(seed: &Seed, prg: Prg) -> Self {
         match prg {
             Prg::ChaCha20 => Self::PortableChaCha20(portable::ChaCha20Key::new(seed)),
-            Prg::Aes128Ctr => Self::PortableAes(portable::AesKey::new(seed)),
+            Prg::Aes128Ctr => Self::PortableAes(portable::AesKey::new(seed, &[0; 12])),
         }
     }
 
@@ -151,6 +204,10 @@ impl MaskKey {
             Self::PortableAes(key) => key.combine(lanes, first_lane, sign),
             #[cfg(target_arch = "x86_64")]
             Self::Avx2(key) => groups::combine(key, lanes, first_lane, sign),
+            #[cfg(target_arch = "x86_64")]
+            Self::AesNi(key) => groups::combine(key, lanes, first_lane, sign),
+            #[cfg(all(target_arch = "x86_64", has_vaes_intrinsics))]
+            Self::Vaes(key) => groups::combine(key, lanes, first_lane, sign),
         }
         Ok(())
     }
