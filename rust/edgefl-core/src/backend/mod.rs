@@ -6,6 +6,12 @@
 //! changes it.
 
 mod groups;
+#[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+#[allow(unsafe_code)] // vector instructions
+mod neon_aes;
+#[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+#[allow(unsafe_code)] // vector instructions
+mod neon_chacha20;
 mod portable;
 pub(crate) mod wide;
 #[cfg(target_arch = "x86_64")]
@@ -65,11 +71,22 @@ pub enum Backend {
     AesNi,
     /// Sixteen AES blocks at a time in 256-bit registers (`x86_64`).
     Vaes,
+    /// Four `ChaCha20` blocks at a time in 128-bit registers (`aarch64`).
+    Neon,
+    /// Eight AES blocks at a time with the AES instructions of `ARMv8` (`aarch64`).
+    ArmAes,
 }
 
 impl Backend {
     /// The fastest first.
-    const ALL: [Self; 4] = [Self::Vaes, Self::AesNi, Self::Avx2, Self::Portable];
+    const ALL: [Self; 6] = [
+        Self::Vaes,
+        Self::AesNi,
+        Self::ArmAes,
+        Self::Avx2,
+        Self::Neon,
+        Self::Portable,
+    ];
 
     /// Returns its name in reports.
     pub fn name(self) -> &'static str {
@@ -78,6 +95,8 @@ impl Backend {
             Self::Avx2 => "avx2",
             Self::AesNi => "aes-ni",
             Self::Vaes => "vaes",
+            Self::Neon => "neon",
+            Self::ArmAes => "arm-aes",
         }
     }
 
@@ -108,6 +127,10 @@ impl Backend {
             (Self::AesNi, Prg::Aes128Ctr) => x86_aes::is_available(),
             #[cfg(all(target_arch = "x86_64", has_vaes_intrinsics))]
             (Self::Vaes, Prg::Aes128Ctr) => x86_vaes::is_available(),
+            #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+            (Self::Neon, Prg::ChaCha20) => neon_chacha20::is_available(),
+            #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+            (Self::ArmAes, Prg::Aes128Ctr) => neon_aes::is_available(),
             _ => false,
         }
     }
@@ -137,6 +160,10 @@ pub(crate) enum MaskKey {
     AesNi(x86_aes::Key),
     #[cfg(all(target_arch = "x86_64", has_vaes_intrinsics))]
     Vaes(x86_vaes::Key),
+    #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+    Neon(neon_chacha20::Key),
+    #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+    ArmAes(neon_aes::Key),
 }
 
 impl MaskKey {
@@ -156,6 +183,8 @@ impl MaskKey {
             Backend::Portable => Some(Self::portable(seed, Prg::ChaCha20)),
             #[cfg(target_arch = "x86_64")]
             Backend::Avx2 => x86_chacha20::Key::new(seed).map(Self::Avx2),
+            #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+            Backend::Neon => neon_chacha20::Key::new(seed).map(Self::Neon),
             _ => None,
         };
         key.ok_or(CoreError::Backend)
@@ -176,6 +205,8 @@ impl MaskKey {
             Backend::AesNi => x86_aes::Key::new(seed, prefix).map(Self::AesNi),
             #[cfg(all(target_arch = "x86_64", has_vaes_intrinsics))]
             Backend::Vaes => x86_vaes::Key::new(seed, prefix).map(Self::Vaes),
+            #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+            Backend::ArmAes => neon_aes::Key::new(seed, prefix).map(Self::ArmAes),
             _ => None,
         };
         key.ok_or(CoreError::Backend)
@@ -208,6 +239,10 @@ impl MaskKey {
             Self::AesNi(key) => groups::combine(key, lanes, first_lane, sign),
             #[cfg(all(target_arch = "x86_64", has_vaes_intrinsics))]
             Self::Vaes(key) => groups::combine(key, lanes, first_lane, sign),
+            #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+            Self::Neon(key) => groups::combine(key, lanes, first_lane, sign),
+            #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+            Self::ArmAes(key) => groups::combine(key, lanes, first_lane, sign),
         }
         Ok(())
     }
