@@ -41,6 +41,7 @@ mod ring_sum;
 mod rotation;
 mod rounding;
 mod secret;
+mod selftest;
 mod shamir;
 mod signature;
 mod tiles;
@@ -67,6 +68,7 @@ pub use ring::{add_in_ring, reduce_to_ring, Lane, RingBits};
 pub use ring_sum::RingSum;
 pub use rotation::{decode_sum, Rotation, MAX_ROTATION_BLOCK};
 pub use secret::{Seed, SECRET_BYTES};
+pub use selftest::{self_test, CheckResult};
 pub use shamir::{
     combine_many, combine_shares, split_secret, split_secrets, Share, Shares, MAX_POINT,
     SHARE_BYTES,

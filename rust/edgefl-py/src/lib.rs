@@ -9,6 +9,7 @@ mod encoding;
 mod errors;
 mod keys;
 mod masks;
+mod selftest;
 mod sharing;
 mod summing;
 mod vectors;
@@ -51,5 +52,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(vectors::add_in_ring, module)?)?;
     module.add_function(wrap_pyfunction!(masks::backends, module)?)?;
     module.add_function(wrap_pyfunction!(masks::has_aes_hardware, module)?)?;
+    module.add_function(wrap_pyfunction!(selftest::selftest, module)?)?;
+    module.add_function(wrap_pyfunction!(selftest::measure_backend, module)?)?;
     Ok(())
 }
