@@ -85,7 +85,8 @@ def _show_speeds(speeds: list[BackendSpeed]) -> None:
         mark = "used" if chosen[speed.prg] == speed.backend else ""
         sys.stdout.write(
             f"  {speed.prg:<12} {speed.backend:<9} {speed.lane_bits}-bit lanes "
-            f"{speed.ns_per_coordinate:8.3f}  {mark}".rstrip() + "\n"
+            f"{speed.ns_per_coordinate:8.3f}  {mark}".rstrip()
+            + "\n"
         )
     has_hardware = "yes" if _native.has_aes_hardware() else "no"
     sys.stdout.write(f"AES hardware, declared to the fleet: {has_hardware}\n")

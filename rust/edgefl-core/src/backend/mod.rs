@@ -4,6 +4,18 @@
 //! instructions, which combines the keystream with the accumulator straight from registers. All give
 //! the same lanes. Which one runs depends on the processor alone: no setting or environment variable
 //! changes it.
+//!
+//! Code of our own is kept where it beats the crate by 1.3 in the loop over 30 masks and one tile.
+//! Nanoseconds per coordinate and mask on one core of an AMD EPYC of 2021 (16-bit / 32-bit lanes):
+//!
+//! | generator | portable | own | ratio |
+//! |---|---|---|---|
+//! | `ChaCha20` | 1.1 / 2.3 | AVX2 0.68 / 1.34 | 1.7 |
+//! | AES-128-CTR | 0.48 / 0.96 | AES-NI 0.22 / 0.45 | 2.1 |
+//! | AES-128-CTR | | VAES 0.126 / 0.25 | 3.8 |
+//!
+//! The code for `aarch64` is checked against the portable code and the vectors under emulation; its
+//! speed was not measured on a board. `edgefl selftest crypto` does both where it runs.
 
 mod groups;
 #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
