@@ -376,6 +376,8 @@ class OneUploadRound:
             raise RemoteProtocolError("E-PLAN-NEIGHBOURS", "keys of all neighbours", "others")
         if use is None or use.session_id != state.plan.session_id:
             raise RemoteProtocolError("E-KEY-INDEX-USED", "an index of this session", "another's")
+        if not self._keys.has_mask_secret(state.plan.key_index):
+            raise RemoteProtocolError("E-KEY-INDEX-USED", "an index that is in use", "released")
 
     def _start_training(self) -> _Effects:
         if self._is_working:

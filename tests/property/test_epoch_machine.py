@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from edgefl.errors import RemoteProtocolError, WireError
 from edgefl.protocol import epoch_events as events
-from edgefl.protocol.device_epoch import DAY_S
+from edgefl.protocol.answered_records import DAY_S
 from edgefl.protocol.epoch_messages import (
     EPOCH_AGGREGATOR_MESSAGES,
     EPOCH_DEVICE_MESSAGES,
@@ -44,6 +44,7 @@ class EpochMachine(RuleBasedStateMachine):
         self.closed: dict[tuple[str, bytes], EpochClosed] = {}
         self.roster_numbers: dict[str, int] = {}
         self.calls: dict[tuple[str, bytes], set[bytes]] = {}
+        self.released: set[tuple[str, bytes]] = set()
         self.sessions: dict[tuple[str, bytes], set[bytes]] = {}
 
     # ------------------------------------------------------------ what happens
@@ -169,7 +170,35 @@ class EpochMachine(RuleBasedStateMachine):
             key = board.name, board.machine.keys.mask_proof(index).key
             self.sessions.setdefault(key, set()).add(session)
 
+    @precondition(lambda self: self._ready())
+    @rule(data=st.data(), index=st.integers(0, 1))
+    def release(self, data: st.DataObject, index: int) -> None:
+        board = self.fleet.boards[data.draw(st.sampled_from(self._ready()))]
+        keys = board.machine.keys
+        if keys.use_of(index) is None or not keys.has_mask_secret(index):
+            return
+        self.released.add((board.name, keys.mask_secret(index).export_seed().export_bytes()))
+        board.carry_out(board.machine.release_index(index, key_epoch=keys.bundle.key_epoch))
+
+    @precondition(lambda self: self._ready())
+    @rule(data=st.data())
+    def free_what_is_over(self, data: st.DataObject) -> None:
+        """Start without any open round."""
+        board = self.fleet.boards[data.draw(st.sampled_from(self._ready()))]
+        keys = board.machine.keys
+        for index in range(keys.bundle.mask_key_count):
+            if keys.use_of(index) is not None and keys.has_mask_secret(index):
+                seed = keys.mask_secret(index).export_seed().export_bytes()
+                self.released.add((board.name, seed))
+        board.carry_out(board.machine.release_all_but(()))
+
     # ------------------------------------------------------------ what must hold
+
+    @invariant()
+    def no_released_key_comes_back(self) -> None:
+        for name, seed in self.released:
+            assert seed not in (self.fleet.boards[name].flash or b"")
+            assert seed not in self.fleet.boards[name].machine.snapshot()
 
     @invariant()
     def one_bundle_record_and_beacon_per_number(self) -> None:

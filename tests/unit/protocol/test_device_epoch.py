@@ -323,7 +323,7 @@ def test_the_last_key_epoch_serves_until_the_next_opens_and_is_then_destroyed() 
     staged = Staged()
     staged.fleet.open_epoch()
     old = staged.board.machine.keys
-    secret = staged.board.machine._state.current.secret.export_bytes()
+    secret = staged.board.machine._state.current.share_seed.export_bytes()
     staged.board.carry_out(staged.board.machine.reserve_index(0, CALL))
     opened = staged.opened()
     assert staged.board.machine.open_epoch == old.open_epoch

@@ -1,17 +1,22 @@
-"""A device counts key epochs that never open, and gives each key index to one session."""
+"""A device counts the key epochs that it answers, and gives each key index to one session."""
 
+import inspect
 from dataclasses import replace
 
 import pytest
 
 from edgefl.errors import LocalProtocolError, RemoteProtocolError, WireError
 from edgefl.protocol import roster as roster_module
-from edgefl.protocol.device_epoch import DAY_S, MOST_UNOPENED
+from edgefl.protocol.answered_records import DAY_S, MOST_UNOPENED
+from edgefl.protocol.device_epoch import DeviceEpoch
 from edgefl.protocol.epoch_events import PersistEpoch, RosterSigned
 from edgefl.protocol.epoch_messages import (
     EpochClosed,
 )
+from edgefl.protocol.key_bundle import DEFAULT_MASK_KEYS
+from edgefl.protocol.limits import MOST_RECORDS_A_DAY
 from edgefl.protocol.roster import sign_roster
+from edgefl.protocol.thresholds import GRINDING_BITS
 from tests.epoch_harness import (
     ENROLMENT,
     FLEET,
@@ -60,11 +65,57 @@ def test_time_that_was_seen_before_a_clock_went_backward_still_counts() -> None:
     refuses(staged.board, abort_one(staged), "E-EPOCH-GRINDING", 5 * DAY_S)
 
 
-def test_key_epochs_that_opened_do_not_count() -> None:
+def test_key_epochs_that_opened_do_not_count_as_unopened() -> None:
     fleet = EpochFleet(2, limits_grinding=True)
     for number in range(1, MOST_UNOPENED + 4):
         assert fleet.open_epoch().key_epoch == number
     assert not fleet.boards["d00"].refused
+
+
+def open_the_most_of_a_day() -> Staged:
+    """Let a gateway open as many key epochs as it can, the first at 1000 s."""
+    staged = Staged(2, limits_grinding=True)
+    for number in range(1, MOST_RECORDS_A_DAY + 1):
+        staged.fleet.now_s = 1000.0 if number == 1 else 2000.0
+        assert staged.fleet.open_epoch().key_epoch == number
+    return staged
+
+
+def test_no_more_key_epochs_are_answered_in_a_day_even_if_they_all_open() -> None:
+    staged = open_the_most_of_a_day()
+    board = staged.board
+    board.restart()
+    one_more = abort_one(staged)
+    refuses(board, one_more, "E-EPOCH-GRINDING", 3000.0)
+    refuses(board, one_more, "E-EPOCH-GRINDING", 999.0 + DAY_S)
+    board.restart()
+    # A clock that went backward forgives nothing.
+    refuses(board, one_more, "E-EPOCH-GRINDING", 10.0)
+    assert board.machine.open_epoch.key_epoch == MOST_RECORDS_A_DAY
+    # A day after the first one there is room for one, and for one alone.
+    assert len(board.say(one_more, 1000.0 + DAY_S)) == 1
+    assert len(board.say(one_more, 1000.0 + DAY_S)) == 1
+    refuses(board, abort_one(staged), "E-EPOCH-GRINDING", 1001.0 + DAY_S)
+
+
+def test_answers_of_a_device_that_sets_no_limit_are_counted_once_it_sets_one() -> None:
+    staged = open_the_most_of_a_day()
+    board = staged.board
+    board.limits_grinding = False
+    board.restart()
+    for _ in range(2):
+        assert len(board.say(abort_one(staged), 2000.0)) == 1
+    assert len(board.machine._state.answered) == MOST_RECORDS_A_DAY
+    board.limits_grinding = True
+    board.restart()
+    refuses(board, abort_one(staged), "E-EPOCH-GRINDING", 1999.0 + DAY_S)
+    assert len(board.say(abort_one(staged), 2000.0 + DAY_S)) == 1
+
+
+def test_a_day_of_answers_gives_no_more_graphs_than_the_sizes_allow() -> None:
+    assert MOST_RECORDS_A_DAY * DEFAULT_MASK_KEYS == 1 << GRINDING_BITS == 4096
+    default = inspect.signature(DeviceEpoch).parameters["most_mask_keys"].default
+    assert default == DEFAULT_MASK_KEYS
 
 
 def test_a_device_that_accepts_a_curious_gateway_does_not_limit_it() -> None:
@@ -72,7 +123,7 @@ def test_a_device_that_accepts_a_curious_gateway_does_not_limit_it() -> None:
     for _ in range(20):
         assert len(staged.board.say(abort_one(staged), 5000.0)) == 1
     staged.board.restart()
-    assert len(staged.board.machine._state.unopened) <= 16
+    assert len(staged.board.machine._state.answered) == 20
 
 
 # ---------------------------------------------------------------- key indices
@@ -186,7 +237,7 @@ def test_secrets_do_not_show() -> None:
     board = fleet.boards["d00"]
     state = board.machine._state
     assert state.current is not None
-    secret = state.current.secret.export_bytes()
+    secret = state.current.share_seed.export_bytes()
     shown = repr(state) + repr(state.current) + repr(board.machine.keys)
     shown += repr(board.machine.reserve_index(0, CALL))
     assert secret.hex() not in shown

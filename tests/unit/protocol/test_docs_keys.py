@@ -17,8 +17,9 @@ from edgefl.privacy.rotation import rotation_seed
 from edgefl.protocol import wire
 from edgefl.protocol.certificate import certificate_statement
 from edgefl.protocol.envelope import Header, open_envelope, seal_envelope
-from edgefl.protocol.key_bundle import MaskKeyBatch, share_secret_of
+from edgefl.protocol.key_bundle import share_secret_of
 from edgefl.protocol.key_epoch import commit_gateway_nonce, commit_nonce, hash_bundles
+from edgefl.protocol.mask_keys import MaskKeyBatch
 from edgefl.protocol.member_keys import MemberKeys
 from edgefl.protocol.one_upload_sizes import DepositTerms, deposit_id_of
 from edgefl.protocol.own_keys import nonce_of
