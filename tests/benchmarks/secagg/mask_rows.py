@@ -91,7 +91,7 @@ def _beside_flower(settings: Settings) -> Iterator[Result]:
             peer_name="Flower",
             bar=bar,
             stretch=stretch,
-            note=f"expand and add, k={MASKS}; Flower and RingSum over d={coordinates}, kernels alone"
+            note=f"k={MASKS}; Flower and RingSum over d={coordinates}, kernels alone"
             " over one tile; Flower: numpy's generator seeded with 32 bits, into int64",
         )
 

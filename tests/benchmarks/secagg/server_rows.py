@@ -19,6 +19,8 @@ from tests.benchmarks.secagg.whole_round import (
 )
 
 _MEBIBYTE = 2**20
+_WITHOUT_VECTORS = {Phase.CHECK_IN.name, Phase.SHARE_KEYS.name}
+_COPIES_IN_FLIGHT = 8
 
 
 def measure(settings: Settings) -> Iterator[Result]:
@@ -228,13 +230,26 @@ def _flower_estimate(
 
 
 def _memory(size: RoundSize, figures: GatewayFigures, case: str) -> Iterator[Result]:
-    vector_bytes = size.coordinates * 4
-    for phase, peak_bytes in figures.peak_bytes.items():
+    """Say what the process grew by, phase by phase, and judge what the vectors take of it."""
+    start_bytes, peaks = figures.start_bytes, figures.peak_bytes
+    for phase, peak_bytes in peaks.items():
         yield Result(
             row="gateway memory",
             case=f"{phase}, {case}",
             unit="MiB above the start",
-            own=(peak_bytes - figures.start_bytes) / _MEBIBYTE,
-            note=f"peak resident memory; {figures.start_bytes / _MEBIBYTE:.0f} MiB at the start;"
-            f" 3 x d x 4 B are {3 * vector_bytes / _MEBIBYTE:.1f} MiB; one transfer under way",
+            own=(peak_bytes - start_bytes) / _MEBIBYTE,
+            note=f"peak resident memory; {start_bytes / _MEBIBYTE:.0f} MiB at the start, with the"
+            f" keys of {size.devices} devices; SHARE_KEYS holds what all devices sealed",
         )
+    after_shares = max(peak for phase, peak in peaks.items() if phase not in _WITHOUT_VECTORS)
+    packed_bytes = size.coordinates * size.ring_bits / 8
+    allowed_bytes = 3 * 4 * size.coordinates + _COPIES_IN_FLIGHT * packed_bytes
+    yield Result(
+        row="gateway memory",
+        case=f"vectors: above SHARE_KEYS, {case}",
+        unit="MiB",
+        own=(after_shares - peaks[Phase.SHARE_KEYS.name]) / _MEBIBYTE,
+        bar=at_most(round(allowed_bytes / _MEBIBYTE, 1)) if size.coordinates >= 10**6 else None,
+        note=f"bar: 3 x d x 4 B and one transfer in flight, in the {_COPIES_IN_FLIGHT} copies that"
+        f" receiving, checking and decoding make of its {packed_bytes / _MEBIBYTE:.1f} MiB",
+    )
