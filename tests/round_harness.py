@@ -729,6 +729,7 @@ def ring_vector_of(job: MaskJob) -> RingVector:
         rounding_seed=job.rounding_seed,
         noise_seed=job.noise_seed,
         masks=[],
+        rounding_prg=job.session.own_prg(job.own),
     )
     values = np.empty(privacy.vector_length, dtype=np.uint32)
     unpack(packed, privacy.ring_bits, values)

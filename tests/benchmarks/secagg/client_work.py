@@ -137,13 +137,13 @@ class ClientWork:
             session.self_mask(self_seed, OWN),
             *session.pairwise_masks(mask_secret, OWN, sorted(opened)),
         ]
-        packed = self._masked_input(session.session_id, masks)
+        packed = self._masked_input(session.session_id, masks, session.own_prg(OWN))
         answer = [(position, shares[1]) for position, shares in sorted(opened.items())]
         if len(answer) != len(self._neighbours):
             raise ArithmeticError(f"{len(answer)} of {len(self._neighbours)} ciphertexts opened")
         return len(packed)
 
-    def _masked_input(self, session_id: bytes, masks: Sequence[Mask]) -> bytes:
+    def _masked_input(self, session_id: bytes, masks: Sequence[Mask], rounding_prg: int) -> bytes:
         privacy = self._privacy
         return encode_and_mask(
             self._update,
@@ -160,6 +160,7 @@ class ClientWork:
             rounding_seed=Seed.generate(),
             noise_seed=Seed.generate(),
             masks=masks,
+            rounding_prg=rounding_prg,
         )
 
     def _session(

@@ -235,6 +235,7 @@ class FleetEnd:
             rounding_seed=job.rounding_seed,
             noise_seed=job.noise_seed,
             masks=[],
+            rounding_prg=job.session.own_prg(job.own),
         )
         self.sum.add_packed(plain)
 
