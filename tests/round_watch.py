@@ -107,13 +107,15 @@ class RoundWatch:
 
     # ------------------------------------------------------------ promises
 
-    def require_all(self, colluders: int = 0) -> None:
+    def require_all(
+        self, colluders: int = 0, colluding_signers: Mapping[bytes, int] | None = None
+    ) -> None:
         """Check every promise that needs no more than these notes."""
-        self.require_no_reused_keystream()
         self.require_one_vector_per_mask()
+        self.require_no_reused_keystream()
         self.require_one_session_per_key()
         self.require_one_kind_of_share(colluders)
-        self.require_one_certificate(colluders)
+        self.require_one_certificate(colluding_signers or {})
 
     def require_no_reused_keystream(self) -> None:
         """A keystream hides one vector; that of a pair one at each end, with opposite signs."""
@@ -162,11 +164,15 @@ class RoundWatch:
             if plan.adversary is AdversaryClass.SEMI_MALICIOUS and is_open:
                 broken("never both kinds of share", f"enough to open both secrets of {owner}")
 
-    def require_one_certificate(self, colluders: int = 0) -> None:
-        """No two lists of one session collect a certificate each, whatever colluders sign."""
+    def require_one_certificate(self, colluding: Mapping[bytes, int]) -> None:
+        """No two lists of one session collect a certificate each, whatever colluders sign.
+
+        Args:
+            colluding: By session, the members of its committee that sign anything.
+        """
         for session_id, statements in self._signed.items():
-            needed = self.plans[session_id].thresholds.certificate
-            signed = sum(len(signers) + colluders >= needed for signers in statements.values())
+            least = self.plans[session_id].thresholds.certificate - colluding.get(session_id, 0)
+            signed = sum(len(signers) >= least for signers in statements.values())
             if signed > 1:
                 broken("one certificate per attempt", f"{signed} lists")
 

@@ -9,33 +9,99 @@ compared: the very survivors and their exact sum, or the very reason why there i
 
 from collections import Counter
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
 
 from edgefl.errors import ConfigError
+from edgefl.protocol.envelope import NO_SESSION, Header
+from edgefl.protocol.events import AggregatorSaid, DeviceSaid, Persist
 from edgefl.protocol.graph import RingGraph, committee
-from edgefl.protocol.messages import DeviceMessage
+from edgefl.protocol.messages import AggregatorMessage, DeviceMessage, Message
 from edgefl.protocol.plan import Thresholds
 from edgefl.protocol.reasons import AbortReason, AdversaryClass, Phase, phases_of
-from edgefl.protocol.round_messages import MaskedInput, RevealedShares
-from tests.round_harness import Device, least_floor
+from edgefl.protocol.round_messages import Call, MaskedInput, RevealedShares
+from tests.round_harness import MASK_KEYS, Device, Packet, least_floor
 from tests.watched_harness import QuickHarness
 
 MALICIOUS = AdversaryClass.MALICIOUS
-PATTERNS_PER_TEST = 100
-N_TESTS_LONG = 100
+GROUPS_PER_BATCH = 20
+N_BATCHES_LONG = 63
+"""63 batches of 20 cohorts, each with 8 patterns: 10,080."""
 Rng = np.random.Generator
 
 
-class DropHarness(QuickHarness):
-    """Keeps no more of what devices send than the sum needs."""
+@dataclass
+class Parcel(Packet):
+    """A message on its way that was not written as bytes."""
 
-    def _record(self, device: Device, session_id: bytes, message: DeviceMessage) -> None:
-        device.sent.append((session_id, message))
+    header: Header = field(kw_only=True)
+    message: Message = field(kw_only=True)
+
+
+class DropHarness(QuickHarness):
+    """Hands messages over as they are, and keeps no more of them than the sum needs.
+
+    The bytes on the wire, and what devices may show of each other, have tests of their own.
+    """
+
+    def inject(self, name: str, message: AggregatorMessage, header: Header) -> None:
+        self.packets.append(
+            Parcel(device=name, payload=b"", goes_up=False, header=header, message=message)
+        )
+
+    def _send_up(self, device: Device, message: DeviceMessage) -> None:
+        machine = device.machine
+        assert machine is not None
+        header = Header(
+            session_id=NO_SESSION if machine.plan is None else machine.plan.session_id,
+            attempt=machine.call.attempt,
+            sender=device.name,
+        )
+        device.sent.append((header.session_id, message))
         if isinstance(message, MaskedInput):
-            self.masked_versions.setdefault((session_id, device.name), set()).add(message.packed)
+            versions = self.masked_versions.setdefault((header.session_id, device.name), set())
+            versions.add(message.packed)
+        self.packets.append(
+            Parcel(device=device.name, payload=b"", goes_up=True, header=header, message=message)
+        )
+
+    def _deliver_up(self, packet: Parcel) -> None:
+        self.tell(
+            DeviceSaid(
+                device=packet.device, session_id=packet.header.session_id, message=packet.message
+            )
+        )
+
+    def _deliver_down(self, packet: Parcel) -> None:
+        device = self.devices[packet.device]
+        if not device.has_power:
+            return
+        self.settle(device)
+        if isinstance(packet.message, Call):
+            self._answer(device, packet.message)
+        elif device.machine is not None:
+            device.effects.extend(device.machine.handle(AggregatorSaid(message=packet.message)))
+
+    def _persist(self, device: Device, effect: Persist) -> None:
+        device.flash = effect.snapshot
+
+    def crash(self, device: Device) -> None:
+        # Silent for the rest of the round; what comes of lost memory is tried elsewhere.
+        device.machine = None
+        device.effects.clear()
+        device.jobs.clear()
+
+    def next_round(self) -> None:
+        """Call everybody again, with the next one-time key and another graph."""
+        self.packets.clear()
+        for device in self.devices.values():
+            self.crash(device)
+            device.is_silent, device.flash = False, None
+            device.sent.clear()
+        self.vectors.clear()
+        self.start_attempt()
 
     @property
     def has_reveals(self) -> bool:
@@ -155,8 +221,8 @@ def _after_sharing(
 
 def make_harness(rng: Rng) -> DropHarness:
     """Draw a cohort: mostly small, as these are quick; some sparse graphs of up to 40."""
-    kind = rng.choice(["small", "medium", "sparse"], p=[0.84, 0.1, 0.06])
-    lowest, highest = {"small": (3, 8), "medium": (9, 20), "sparse": (24, 40)}[str(kind)]
+    kind = rng.choice(["small", "medium", "sparse"], p=[0.8, 0.14, 0.06])
+    lowest, highest = {"small": (3, 7), "medium": (8, 20), "sparse": (24, 40)}[str(kind)]
     n_devices = int(rng.integers(lowest, highest + 1))
     adversary = AdversaryClass(int(rng.integers(1, 4)))
     is_sparse = kind == "sparse"
@@ -179,7 +245,7 @@ def make_harness(rng: Rng) -> DropHarness:
 def random_drops(harness: DropHarness, rng: Rng) -> dict[str, Phase]:
     """Any devices, in any phases."""
     phases = phases_of(harness.adversary)
-    share = rng.choice([0.1, 0.25, 0.5])
+    share = rng.choice([0.05, 0.15, 0.35])
     return {
         name: phases[int(rng.integers(len(phases)))]
         for name in harness.devices
@@ -195,9 +261,7 @@ def both_ends_of_an_edge(harness: DropHarness, rng: Rng) -> dict[str, Phase]:
     ends = [first, int(rng.choice(sorted(cohort.near[first])))]
     if rng.random() < 0.3:
         ends.append(int(rng.choice(sorted(cohort.near))))
-    return {
-        harness.keys.devices[end]: phases[int(rng.integers(len(phases)))] for end in ends
-    }
+    return {harness.keys.devices[end]: phases[int(rng.integers(len(phases)))] for end in ends}
 
 
 def committee_members(harness: DropHarness, rng: Rng) -> dict[str, Phase]:
@@ -206,7 +270,7 @@ def committee_members(harness: DropHarness, rng: Rng) -> dict[str, Phase]:
     if not signers:
         return random_drops(harness, rng)
     limits = _whole_cohort(harness).limits
-    most = min(len(signers), len(signers) - limits.certificate + int(rng.integers(0, 2)))
+    most = min(len(signers), len(signers) - limits.certificate + int(rng.random() < 0.3))
     chosen = rng.permutation(signers)[:most]
     late = (Phase.MASKED_INPUT, Phase.CERTIFICATE, Phase.UNMASKING)
     return {harness.keys.devices[int(s)]: late[int(rng.integers(3))] for s in chosen}
@@ -217,7 +281,7 @@ def around_one_device(harness: DropHarness, rng: Rng) -> dict[str, Phase]:
     cohort, phases = _whole_cohort(harness), phases_of(harness.adversary)
     victim = int(rng.choice(sorted(cohort.near)))
     near = rng.permutation(sorted(cohort.near[victim]))
-    kept = cohort.limits.neighbourhood - int(rng.integers(0, 2))
+    kept = cohort.limits.neighbourhood - int(rng.random() < 0.3)
     phase = phases[int(rng.integers(1, len(phases)))]
     drops = {harness.keys.devices[int(member)]: phase for member in near[kept:]}
     if rng.random() < 0.3:
@@ -228,7 +292,7 @@ def around_one_device(harness: DropHarness, rng: Rng) -> dict[str, Phase]:
 def to_the_floor(harness: DropHarness, rng: Rng) -> dict[str, Phase]:
     """As many devices as the survivor floor allows, or one more, in one or two phases."""
     phases = phases_of(harness.adversary)
-    n_dropped = len(harness.devices) - harness.floor + int(rng.integers(0, 2))
+    n_dropped = len(harness.devices) - harness.floor + int(rng.random() < 0.3)
     names = rng.permutation(list(harness.devices))[:n_dropped]
     chosen = [phases[int(rng.integers(len(phases)))] for _ in range(2)]
     return {str(name): chosen[int(rng.integers(2))] for name in names}
@@ -280,36 +344,47 @@ def check(harness: DropHarness, foretold: Foretold) -> None:
     np.testing.assert_array_equal(outcome.total, harness.survivors_sum(outcome))
 
 
-def try_pattern(number: int) -> AbortReason:
-    """Run one pattern of many; the number is all there is to repeat it."""
-    rng = np.random.default_rng([number, 2026])
+def try_patterns(group: int) -> list[AbortReason]:
+    """Run patterns on one cohort, a round each; the number is all there is to repeat them."""
+    rng = np.random.default_rng([group, 2026])
     harness = make_harness(rng)
-    drops = KINDS[number % len(KINDS)](harness, rng)
-    foretold = foretell(harness, drops)
-    try:
-        run(harness, drops, is_noticed=bool(rng.integers(2)))
-        check(harness, foretold)
-    except AssertionError as error:
-        shown = {name: phase.name for name, phase in drops.items()}
-        error.add_note(f"pattern {number}: {len(harness.devices)} devices, {shown}, {foretold}")
-        raise
-    return foretold.reason
+    reasons = []
+    for number in range(MASK_KEYS):
+        if number:
+            harness.next_round()
+        drops = KINDS[(group + number) % len(KINDS)](harness, rng)
+        foretold = foretell(harness, drops)
+        try:
+            run(harness, drops, is_noticed=bool(rng.integers(2)))
+            check(harness, foretold)
+        except Exception as error:
+            shown = {name: phase.name for name, phase in drops.items()}
+            error.add_note(
+                f"group {group}, round {number}: {harness.adversary.name}, "
+                f"{len(harness.devices)} devices, {shown}, {foretold}"
+            )
+            raise
+        reasons.append(foretold.reason)
+    return reasons
 
 
-@pytest.mark.parametrize("batch", range(3))
-def test_some_patterns(batch: int) -> None:
-    reasons = Counter(try_pattern(number) for number in _numbers(batch))
-    assert reasons[AbortReason.NONE] > PATTERNS_PER_TEST // 3, "most rounds survive their drops"
-    assert len(reasons) > 3, "some do not, for several reasons"
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("batch", range(2))
+def test_hundreds_of_patterns(batch: int) -> None:
+    reasons = try_batch(batch)
+    assert len(reasons) > 4, "some rounds end without a sum, for several reasons"
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("batch", range(N_TESTS_LONG))
+@pytest.mark.parametrize("batch", range(N_BATCHES_LONG))
 def test_ten_thousand_patterns(batch: int) -> None:
-    reasons = Counter(try_pattern(number) for number in _numbers(batch))
-    assert reasons[AbortReason.NONE] > PATTERNS_PER_TEST // 3
+    try_batch(batch)
 
 
-def _numbers(batch: int) -> range:
-    return range(batch * PATTERNS_PER_TEST, (batch + 1) * PATTERNS_PER_TEST)
+def try_batch(batch: int) -> Counter[AbortReason]:
+    groups = range(batch * GROUPS_PER_BATCH, (batch + 1) * GROUPS_PER_BATCH)
+    reasons = Counter(reason for group in groups for reason in try_patterns(group))
+    assert reasons.total() == GROUPS_PER_BATCH * MASK_KEYS
+    assert reasons[AbortReason.NONE] > reasons.total() // 4, "many rounds survive their drops"
+    return reasons
