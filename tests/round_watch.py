@@ -114,8 +114,8 @@ class RoundWatch:
         self.require_one_vector_per_mask()
         self.require_no_reused_keystream()
         self.require_one_session_per_key()
-        self.require_one_kind_of_share(colluders)
         self.require_one_certificate(colluding_signers or {})
+        self.require_one_kind_of_share(colluders)
 
     def require_no_reused_keystream(self) -> None:
         """A keystream hides one vector; that of a pair one at each end, with opposite signs."""

@@ -27,6 +27,7 @@ from tests.round_watch import broken
 
 CHOICES = st.integers(0, 1000)
 FEW = st.lists(st.integers(0, 60), max_size=3)
+SOME = st.lists(st.integers(0, 60), min_size=1, max_size=3)
 _T = TypeVar("_T")
 
 
@@ -60,7 +61,7 @@ class HostileMachine(RuleBasedStateMachine):
 
     @initialize(
         data=st.data(),
-        calm_until=st.sampled_from((*OPEN_PHASES, Phase.UNMASKING)),
+        calm_until=st.sampled_from((*OPEN_PHASES, Phase.MASKED_INPUT, Phase.MASKED_INPUT)),
         is_sparse=st.booleans(),
     )
     def open(self, *, data: st.DataObject, calm_until: Phase, is_sparse: bool) -> None:
@@ -77,9 +78,7 @@ class HostileMachine(RuleBasedStateMachine):
             data.draw(st.sampled_from([0, 50]), label="corrupt permille"),
             50 if is_sparse else 0,
         )
-        self.call_all(0, 0, 0)
-        for _ in range(calm_until - 1):
-            self.go_on_honestly(0)
+        self.honest_round(0, calm_until - 1)
 
     # ------------------------------------------------------------ check-in
 
@@ -90,14 +89,21 @@ class HostileMachine(RuleBasedStateMachine):
         for name in self._some(to):
             self.gateway.devices[name].answer(call)
 
-    @rule(key_index=st.integers(0, MASK_KEYS - 1), attempt=st.integers(0, 2), to=st.just(0))
-    def call_all(self, key_index: int, attempt: int, to: int) -> None:
-        self.call_some(key_index, 1 + attempt, to)
+    @precondition(lambda self: self._unused_indices())
+    @rule(choice=st.integers(0, MASK_KEYS - 1), n_steps=st.integers(1, 4))
+    def honest_round(self, choice: int, n_steps: int) -> None:
+        """Call everybody for an unused key, and keep to the protocol for some steps."""
+        unused = self._unused_indices()
+        key_index = unused[choice % len(unused)]
+        self.call_some(key_index, 1 + key_index, 0)
+        self._plan(self.gateway.calls[-1], 0)
+        for _ in range(n_steps):
+            self.go_on_honestly(0)
 
     @rule(choice=CHOICES, to=CHOICES)
     def replay_a_call(self, choice: int, to: int) -> None:
         call = self._one(self.gateway.calls, choice)
-        for name in self._some(to):
+        for name in self._some(3 + to):
             self.gateway.devices[name].answer(call)
 
     # ------------------------------------------------------------ plans
@@ -162,7 +168,8 @@ class HostileMachine(RuleBasedStateMachine):
         lists = self.gateway.lists(
             plan, self._chosen(plan, dropped), self._chosen(plan, missing[1:])
         )
-        for name in self._some(to):
+        seats = self.gateway.committee(plan) if choice % 4 else self.gateway.members(plan)
+        for name in sorted(set(self._some(to)).intersection(seats)):
             self.gateway.say(name, lists)
 
     @precondition(lambda self: self.gateway.plans)
@@ -179,22 +186,49 @@ class HostileMachine(RuleBasedStateMachine):
             self.gateway.say(name, message)
 
     @precondition(lambda self: self.gateway.plans)
-    @rule(choice=CHOICES, first=FEW, second=FEW, dies=CHOICES)
-    def two_views(self, choice: int, first: list[int], second: list[int], dies: int) -> None:
-        """Other lists to either half, in votes and requests; then the other way round."""
-        _, plan = self._one(self.gateway.plans, choice)
-        views = [self.gateway.lists(plan, self._chosen(plan, view)) for view in (first, second)]
+    @rule(choice=CHOICES, first=SOME, second=FEW, dies=CHOICES, is_fresh=st.booleans())
+    def two_views(
+        self, choice: int, first: list[int], second: list[int], dies: int, is_fresh: bool
+    ) -> None:
+        """Other lists to either half, in votes and requests; then the other way round.
+
+        Mostly both lists are as devices want them: enough survivors, the receiver among them.
+        """
+        gateway = self.gateway
+        if is_fresh and self._unused_indices():
+            self.honest_round(choice % MASK_KEYS, 2)
+        _, plan = self._one(gateway.plans, choice) if choice % 4 == 0 else gateway.plans[-1]
+        most = max(0, len(gateway.sharers(plan)) - plan.thresholds.survivor_floor)
+        most += choice % 5 == 0
+        drops = [sorted(self._chosen(plan, view))[:most] for view in (first, second)]
+        views = [gateway.lists(plan, dropped) for dropped in drops]
+        everybody, voters = set(gateway.members(plan)), set(gateway.committee(plan))
         for halves in ((1, 2), (2, 1)):
-            for half, lists in zip(halves, views, strict=True):
-                for name in self._some(half):
-                    self.gateway.say(name, lists)
-            self.gateway.devices[self._name(dies)].restart()
+            for half, lists, dropped in zip(halves, views, drops, strict=True):
+                for name in sorted(voters.difference(dropped).intersection(self._some(half))):
+                    gateway.say(name, lists)
+            gateway.devices[self._name(dies)].restart()
         for halves in ((1, 2), (2, 1)):
-            for half, lists in zip(halves, views, strict=True):
-                message = self.gateway.request(plan, lists)
-                for name in self._some(half):
-                    self.gateway.say(name, message)
-            self.gateway.devices[self._name(dies)].restart()
+            for half, lists, dropped in zip(halves, views, drops, strict=True):
+                message = gateway.request(plan, lists)
+                for name in sorted(everybody.difference(dropped).intersection(self._some(half))):
+                    gateway.say(name, message)
+            gateway.devices[self._name(dies)].restart()
+
+    @precondition(lambda self: self.gateway.plans)
+    @rule(choice=CHOICES, missing=st.integers(1, 2))
+    def leave_too_few(self, choice: int, missing: int) -> None:
+        """Ask the survivors of a list that is below the floor."""
+        gateway = self.gateway
+        _, plan = gateway.plans[-1]
+        names = sorted(gateway.sharers(plan))
+        names = names[choice % max(1, len(names)) :] + names[: choice % max(1, len(names))]
+        alive = names[: plan.thresholds.survivor_floor - missing]
+        lists = gateway.lists(plan, set(names) - set(alive))
+        message = gateway.request(plan, lists)
+        for name in alive[::2]:
+            gateway.say(name, lists if name in gateway.committee(plan) else message)
+            gateway.say(name, message)
 
     @precondition(lambda self: self.gateway.plans)
     @rule(choice=CHOICES, source=CHOICES, to=CHOICES)
@@ -268,7 +302,7 @@ class HostileMachine(RuleBasedStateMachine):
     # ------------------------------------------------------------ what must hold
 
     @invariant()
-    def promises_hold(self) -> None:
+    def all_promises_hold(self) -> None:
         gateway = self.gateway
         gateway.watch.require_all(len(gateway.corrupt), gateway.colluding_signers())
 
@@ -327,7 +361,7 @@ class HostileMachine(RuleBasedStateMachine):
             self.gateway.say(name, message)
             if device.machine is not None and not device.machine.phase.is_final:
                 broken("every run ends", f"{name} waits in {device.machine.phase.name}")
-        self.promises_hold()
+        self.all_promises_hold()
         self.gateway.watch.require_revealed_keys_open_nothing_else(self._key_of)
 
     def _key_of(self, session_id: bytes, position: int) -> object:
@@ -336,6 +370,10 @@ class HostileMachine(RuleBasedStateMachine):
         return self.gateway.devices[owner].epoch.keys.mask_secret(plan.key_index)
 
     # ------------------------------------------------------------ choices
+
+    def _unused_indices(self) -> list[int]:
+        used = {call.key_index for call in self.gateway.calls}
+        return [index for index in range(MASK_KEYS) if index not in used]
 
     def _name(self, choice: int) -> str:
         return self._one(list(self.gateway.devices), choice)
