@@ -28,7 +28,6 @@ from broker.reports import (
     left_open_report,
     phase_report,
     refused_report,
-    roster_refused_report,
     round_report,
     task_ended_report,
     task_report,
@@ -37,7 +36,7 @@ from broker.reports import (
 from broker.settings import GatewaySettings, LedgerStore
 from broker.task import TaskSpec
 from broker.task_state import RUNNING, encode_task_state, task_key
-from edgefl.errors import BudgetExhausted, ConfigError, RemoteProtocolError, WireError
+from edgefl.errors import BudgetExhausted, RemoteProtocolError, WireError
 from edgefl.privacy.ledger import make_release
 from edgefl.protocol import topics
 from edgefl.protocol.envelope import (
@@ -164,14 +163,8 @@ class GatewayCore:
         if isinstance(event, EvaluationEnded):
             return [evaluation_report(event)]
         if isinstance(event, RosterBrought):
-            return self._on_roster(event.content, now_s)
+            return self._key_epochs.on_roster(event.content, now_s)
         return self._on_woken(now_s)
-
-    def _on_roster(self, content: bytes, now_s: float) -> list[GatewayEffect]:
-        try:
-            return self._key_epochs.on_roster(content, now_s)
-        except ConfigError as error:
-            return [roster_refused_report(error)]
 
     # ------------------------------------------------------------ link and time
 
@@ -218,7 +211,8 @@ class GatewayCore:
         if not is_due:
             return []
         if self._round is None:
-            return [gathering_report(len(self.online), self._tasks[0].needs_online)]
+            eligible = self._key_epochs.eligible(self._population.keys, self.online)
+            return [gathering_report(len(eligible), self._tasks[0].needs_online)]
         return [waiting_report(self._round.machine)]
 
     # ------------------------------------------------------------ devices

@@ -49,6 +49,6 @@ def demo_task(name: str, *, cohort: int, rounds: int, limit_s: float) -> TaskSpe
 def against_malicious_gateway(task: TaskSpec) -> TaskSpec:
     """Return the same task for devices that do not trust the gateway.
 
-    One device of the cohort may collude with it.
+    One device of the cohort may collude with it, or one in twenty.
     """
-    return replace(task, adversary="malicious", corrupt_permille=1000 // task.cohort)
+    return replace(task, adversary="malicious", corrupt_permille=max(50, 1000 // task.cohort))

@@ -54,6 +54,12 @@ class Enrolment:
             return False
         return self.roster.entries[position].identity_key == identity_key
 
+    def is_taken(self, device: str, identity_key: bytes) -> bool:
+        """Tell whether the roster names a device with another key."""
+        if self.roster is None or self.roster.position_of(device) is None:
+            return False
+        return not self.is_enrolled(device, identity_key)
+
     def sign(self, known: Mapping[str, bytes], wall_s: float) -> Roster:
         """Enrol everybody who is known; what is already in the roster stays as it is.
 

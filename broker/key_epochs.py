@@ -10,9 +10,10 @@ from broker.reports import (
     key_epoch_aborted_report,
     key_epoch_report,
     refused_report,
+    roster_refused_report,
 )
 from broker.settings import GatewaySettings
-from edgefl.errors import StorageError, WireError
+from edgefl.errors import ConfigError, StorageError, WireError
 from edgefl.protocol.aggregator_epoch import AggregatorEpoch
 from edgefl.protocol.epoch_events import (
     AggregatorEpochEffect,
@@ -80,6 +81,7 @@ class KeyEpochs:
         self._timer_s: float | None = None
         self._not_before_s = 0.0
         self._asked_for: set[str] = set()
+        self._hellos: dict[str, Hello] = {}
         self._machine = AggregatorEpoch(
             fleet=fleet,
             roster=enrolment.roster,
@@ -118,10 +120,12 @@ class KeyEpochs:
 
     def on_hello(self, device: str, hello: Hello, now_s: float) -> list[GatewayEffect]:
         """Send a device what it lacks of roster and key epochs, if it is the one in the roster."""
-        if not self._enrolment.is_automatic and not self._enrolment.is_enrolled(
-            device, hello.identity_key
-        ):
-            return []
+        self._hellos[device] = hello
+        return self._join(device, hello, now_s)
+
+    def _join(self, device: str, hello: Hello, now_s: float) -> list[GatewayEffect]:
+        if self._enrolment.is_taken(device, hello.identity_key):
+            return []  # The roster gives this name to another key.
         joined = DeviceJoined(
             device=device, roster_number=hello.roster_number, key_epoch=hello.key_epoch
         )
@@ -129,6 +133,7 @@ class KeyEpochs:
 
     def on_gone(self, device: str, now_s: float) -> list[GatewayEffect]:
         """Note that a device is gone."""
+        self._hellos.pop(device, None)
         return self._feed(DeviceLeft(device=device), now_s)
 
     def on_message(
@@ -138,12 +143,11 @@ class KeyEpochs:
         return self._feed(EpochDeviceSaid(device=device, message=message), now_s)
 
     def on_roster(self, content: bytes, now_s: float) -> list[GatewayEffect]:
-        """Take a roster file that the operator brought.
-
-        Raises:
-            ConfigError: It cannot be taken.
-        """
-        roster = self._enrolment.take(content)
+        """Take a roster file that the operator brought; one that does not do is reported."""
+        try:
+            roster = self._enrolment.take(content)
+        except ConfigError as error:
+            return [roster_refused_report(error)]
         return [] if roster is None else self._feed(RosterSigned(roster=roster), now_s)
 
     def ask_for_enrolment(self, known: Mapping[str, bytes]) -> list[GatewayEffect]:
@@ -187,6 +191,8 @@ class KeyEpochs:
             return False, []
         if not self._is_needed(known, online, needed):
             return True, []
+        if len(self.eligible(known, online)) < needed:
+            return False, []
         if now_s < self._not_before_s:
             self._timer_s = self._not_before_s
             return False, []
@@ -196,6 +202,12 @@ class KeyEpochs:
             effects += self._feed(RosterSigned(roster=roster), now_s)
         effects += self._feed(BeginEpoch(needed=needed), now_s)
         return False, effects
+
+    def eligible(self, known: Mapping[str, bytes], online: Collection[str]) -> set[str]:
+        """Return the devices online that are in the roster, or that this gateway can enrol."""
+        if self._enrolment.is_automatic:
+            return set(online)
+        return {device for device in online if self._enrolment.is_enrolled(device, known[device])}
 
     # ------------------------------------------------------------ helpers
 

@@ -108,7 +108,7 @@ def waiting_report(machine: AggregatorRound) -> Reported:
 def gathering_report(online: int, needed: int) -> Reported:
     """A round cannot open yet."""
     return Reported(
-        kind="waiting", fields={"for": "devices online", "have": online, "need": needed}
+        kind="waiting", fields={"for": "enrolled devices online", "have": online, "need": needed}
     )
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from edgefl.errors import ConfigError
 from edgefl.transport.matching import topic_matches
@@ -11,6 +11,8 @@ from firmware_sim.clock import VirtualClock
 
 _WILDCARDS = ("+", "#")
 _LONGEST_RESEND_S = 60.0
+_BROKER = ""
+"""Sender of retained messages and wills; no client has this name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,8 +23,8 @@ class LinkQuality:
         latency_s: Least delay of a message.
         jitter_s: Largest extra delay, uniform.
         loss: Chance that one transmission is lost, 0 to below 1. As TCP does, the link sends it
-            again, so that a message to who stays connected is late rather than gone; a later one
-            may overtake it, which TCP forbids.
+            again, so that a message to who stays connected is late rather than gone, and later ones
+            from the same client wait for it.
         resend_s: Wait before the first repetition; it doubles each time.
         bytes_per_s: Throughput.
     """
@@ -48,6 +50,7 @@ class _Client:
     deliver: Callable[[str, bytes], None]
     filters: tuple[str, ...]
     will: tuple[str, bytes] | None
+    last_arrival_s: dict[str, float] = field(default_factory=dict)
 
 
 class VirtualNetwork:
@@ -95,19 +98,19 @@ class VirtualNetwork:
             if topic_filter not in wild:
                 self._exact.setdefault(topic_filter, {})[name] = None
         for topic in self._retained_topics(filters, wild):
-            self._schedule(name, topic, self._retained[topic])
+            self._schedule(_BROKER, name, topic, self._retained[topic])
 
     def vanish(self, name: str) -> None:
         """Cut a client without a goodbye: its will is published."""
         client = self._remove(name)
         if client is not None and client.will is not None:
             topic, payload = client.will
-            self._route(topic, payload, retain=True)
+            self._route(_BROKER, topic, payload, retain=True)
 
     def publish(self, name: str, topic: str, payload: bytes, *, retain: bool = False) -> None:
         """Take a message from a client; one that is not connected is not heard."""
         if name in self._clients:
-            self._route(topic, payload, retain=retain)
+            self._route(name, topic, payload, retain=retain)
 
     def _remove(self, name: str) -> _Client | None:
         client = self._clients.pop(name, None)
@@ -122,19 +125,19 @@ class VirtualNetwork:
             found.update(topic for topic in self._retained if _selects(wild, topic))
         return sorted(found)
 
-    def _route(self, topic: str, payload: bytes, *, retain: bool) -> None:
+    def _route(self, sender: str, topic: str, payload: bytes, *, retain: bool) -> None:
         self._transcript.update(f"{self._clock.now_s!r} {topic} {len(payload)} ".encode())
         self._transcript.update(payload)
         if retain:
             self._retained[topic] = payload
         exact = self._exact.get(topic, {})
         for name in exact:
-            self._schedule(name, topic, payload)
+            self._schedule(sender, name, topic, payload)
         for name, wild in self._wild.items():
             if name not in exact and _selects(wild, topic):
-                self._schedule(name, topic, payload)
+                self._schedule(sender, name, topic, payload)
 
-    def _schedule(self, name: str, topic: str, payload: bytes) -> None:
+    def _schedule(self, sender: str, name: str, topic: str, payload: bytes) -> None:
         quality = self._quality
         delay_s = quality.latency_s + self._rng.random() * quality.jitter_s
         delay_s += len(payload) / quality.bytes_per_s
@@ -144,12 +147,15 @@ class VirtualNetwork:
             delay_s += resend_s
             resend_s = min(2 * resend_s, _LONGEST_RESEND_S)
         client = self._clients[name]
+        # One TCP connection at each end: what one client sent later never arrives earlier.
+        at_s = max(client.last_arrival_s.get(sender, 0.0), self._clock.now_s + delay_s)
+        client.last_arrival_s[sender] = at_s
 
         def arrive() -> None:
             if self._clients.get(name) is client:
                 client.deliver(topic, payload)
 
-        self._clock.call_after(delay_s, arrive)
+        self._clock.call_at(at_s, arrive)
 
 
 def _selects(filters: tuple[str, ...], topic: str) -> bool:

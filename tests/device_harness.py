@@ -296,6 +296,7 @@ class Table:
         floor: Survivor floor.
         absent: Members that do not check in.
         policy: Of every device.
+        fleet: With an open key epoch of so many members; one that all tests use if not given.
     """
 
     def __init__(
@@ -313,8 +314,9 @@ class Table:
         policy: DevicePolicy = POLICY,
         gateway_key: SigningKey = GATEWAY,
         today: int = TODAY,
+        fleet: EpochFleet | None = None,
     ) -> None:
-        fleet = opened_fleet(n_devices)
+        fleet = fleet or opened_fleet(n_devices)
         keys = fleet.gateway.keys
         assert keys is not None
         self.keys: MemberKeys = keys

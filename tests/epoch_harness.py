@@ -12,13 +12,15 @@ from edgefl.protocol.epoch_messages import (
     EPOCH_AGGREGATOR_MESSAGES,
     EPOCH_DEVICE_MESSAGES,
     EpochAggregatorMessage,
+    EpochClosed,
     EpochDeviceMessage,
+    EpochOpened,
 )
 from edgefl.protocol.key_bundle import prg_bitmask
 from edgefl.protocol.key_epoch import OpenEpoch
 from edgefl.protocol.roster import Roster, sign_roster
 from edgefl.protocol.roster_epoch import RosterEntry
-from edgefl.protocol.wire import as_body, decode, encode
+from edgefl.protocol.wire import WireValue, as_body, decode, encode
 
 FLEET = "test-fleet"
 DAY = 20_000
@@ -68,6 +70,7 @@ class Board:
     name: str
     seeds: CountedSeeds
     limits_grinding: bool = False
+    key_label: str = ""
     flash: bytes | None = None
     machine: DeviceEpoch = field(init=False)
     refused: list[str] = field(default_factory=list)
@@ -79,7 +82,9 @@ class Board:
     def restart(self) -> None:
         """Lose everything but the flash."""
         self.machine = DeviceEpoch(
-            identity=DeviceIdentity(device=self.name, signing_key=signing_key(self.name)),
+            identity=DeviceIdentity(
+                device=self.name, signing_key=signing_key(self.key_label or self.name)
+            ),
             entropy=self.seeds,
             fleet=FLEET,
             prgs=prg_bitmask(2) if self.name.endswith("1") else prg_bitmask(),
@@ -96,7 +101,8 @@ class Board:
                     self.flash = snapshot
                 case events.PublishBundle(message=message) | events.SendEpochUp(message=message):
                     # What leaves the device must already be on its flash.
-                    assert self.flash == self.machine.snapshot()
+                    assert self.flash is not None
+                    assert _but_latest_s(self.flash) == remembered(self)
                     sent.append(message)
                 case events.EpochRefused(error=error):
                     self.refused.append(error.code)
@@ -228,3 +234,67 @@ class EpochFleet:
         self.feed(events.BeginEpoch(needed=needed))
         self.settle()
         return self.ready[-1]
+
+
+def new_board(*, limits_grinding: bool = False) -> Board:
+    return Board(name="d00", seeds=CountedSeeds(b"board"), limits_grinding=limits_grinding)
+
+
+def refuses(board: Board, message: EpochAggregatorMessage, code: str, now_s: float = 0.0) -> None:
+    """Check that a message is refused by name, answered by nothing, and changes nothing."""
+    before = board.flash, remembered(board), len(board.opened)
+    assert board.say(message, now_s) == []
+    assert board.refused.pop() == code
+    assert (board.flash, remembered(board), len(board.opened)) == before
+    assert board.refused == []
+
+
+def remembered(board: Board) -> dict[int, WireValue]:
+    """Return all that a device remembers but the latest time that it has seen."""
+    return _but_latest_s(board.machine.snapshot())
+
+
+def _but_latest_s(snapshot: bytes) -> dict[int, WireValue]:
+    body = dict(as_body(decode(snapshot)))
+    del body[7]
+    return body
+
+
+class Staged:
+    """A fleet that stops at a step, with what the gateway has sent to d00."""
+
+    def __init__(self, count: int = 3, *, limits_grinding: bool = False) -> None:
+        self.fleet = EpochFleet(count, limits_grinding=limits_grinding)
+        self.board = self.fleet.boards["d00"]
+        self.held: list[EpochAggregatorMessage] = []
+        self.hold: tuple[type, ...] = ()
+        self.fleet.tamper = self._tamper
+        self.fleet.join_all()
+        self.fleet.settle()
+
+    def _tamper(
+        self, device: str, message: EpochAggregatorMessage
+    ) -> EpochAggregatorMessage | None:
+        if device == "d00" and isinstance(message, self.hold):
+            self.held.append(message)
+            return None
+        return message
+
+    def closed(self) -> EpochClosed:
+        """Run until d00 is asked for its nonce, and return that message undelivered."""
+        self.hold = (EpochClosed,)
+        return self._run(EpochClosed)
+
+    def opened(self) -> EpochOpened:
+        """Run until d00 is told all nonces, and return that message undelivered."""
+        self.hold = (EpochOpened,)
+        return self._run(EpochOpened)
+
+    def _run(self, kind: type) -> EpochAggregatorMessage:
+        self.fleet.feed(events.BeginEpoch(needed=2))
+        self.fleet.settle()
+        self.hold = ()
+        (message,) = self.held
+        assert isinstance(message, kind)
+        self.held = []
+        return message

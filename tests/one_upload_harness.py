@@ -6,10 +6,10 @@ Built on the harness of the other mode; packets, flash, time and jobs are the sa
 from collections.abc import Collection
 from dataclasses import replace
 
-from edgefl.errors import EdgeflError
+from edgefl.errors import ConfigError, EdgeflError
 from edgefl.protocol import topics
+from edgefl.protocol.certificate import CertificateSignature
 from edgefl.protocol.envelope import (
-    NO_SESSION,
     Header,
     open_envelope,
     require_aggregator_message,
@@ -20,6 +20,7 @@ from edgefl.protocol.epoch_events import PersistEpoch
 from edgefl.protocol.events import AggregatorSaid, Persist, SendUp
 from edgefl.protocol.messages import AggregatorMessage, DeviceMessage
 from edgefl.protocol.one_upload_aggregator import OneUploadAggregator
+from edgefl.protocol.one_upload_collection import OneUploadCollection
 from edgefl.protocol.one_upload_deposit import OneUploadDeposit
 from edgefl.protocol.one_upload_deposits import DepositBook
 from edgefl.protocol.one_upload_device import OneUploadRound
@@ -30,16 +31,25 @@ from edgefl.protocol.one_upload_messages import (
     OneUploadAnnouncement,
 )
 from edgefl.protocol.one_upload_session import OneUploadSession
-from edgefl.protocol.one_upload_sharing import SealedShare, ShareKind
+from edgefl.protocol.one_upload_sharing import (
+    CommitteeChannels,
+    SealedShare,
+    SealingKey,
+    ShareContext,
+    ShareKind,
+)
 from edgefl.protocol.one_upload_sizes import DepositTerms, one_upload_thresholds
 from edgefl.protocol.one_upload_state import OneUploadState
+from edgefl.protocol.plan import TrainingPlan
 from edgefl.protocol.reasons import AdversaryClass, RoundMode
-from edgefl.protocol.round_messages import RevealedShares, UnmaskRequest
+from edgefl.protocol.round_messages import Call, RevealedShares, SurvivorVote
 from edgefl.protocol.round_setup import RoundSetup
+from edgefl.protocol.session_graph import SessionGraph
 from edgefl.types import DeviceId
 from tests.epoch_harness import DAY, FLEET
 from tests.round_harness import (
     LEDGER_HEAD,
+    LIMITS,
     MASK_KEYS,
     POLICY,
     Device,
@@ -77,7 +87,8 @@ class OneUploadHarness(RoundHarness):
         books: Deposits by index.
         kinds_by_index: By (key index, owner's epoch position), the kinds of share that were
             revealed of it, in whatever session.
-        uploads: Bytes of every upload, by (session, device).
+        votes: By index and lists, the signatures of honest devices.
+        deposits_sent: Bytes of every deposit, by (device, index).
     """
 
     def __init__(
@@ -99,6 +110,7 @@ class OneUploadHarness(RoundHarness):
         self.deposit_flash: dict[str, bytes] = {}
         self.deposits_sent: dict[tuple[str, int], set[bytes]] = {}
         self.kinds_by_index: dict[tuple[int, int], set[str]] = {}
+        self.votes: dict[int, dict[tuple[bytes, bytes], dict[str, CertificateSignature]]] = {}
         super().__init__(
             n_devices,
             floor=floor or least_floor(n_devices, self.terms),
@@ -140,12 +152,29 @@ class OneUploadHarness(RoundHarness):
         self._carry_out(self.aggregator.begin(self.now_s))
 
     def setup(self) -> RoundSetup:
-        setup = super().setup()
-        return replace(
-            setup,
-            call=replace(setup.call, mode=RoundMode.ONE_UPLOAD),
+        return RoundSetup(
+            fleet=FLEET,
+            call=Call(
+                task="count",
+                round_number=1,
+                attempt=self.attempt,
+                mode=RoundMode.ONE_UPLOAD,
+                key_epoch=self.keys.epoch.key_epoch,
+                key_index=self.attempt - 1,
+                nonce=bytes(32),
+                closes_in_ms=0,
+            ),
+            keys=self.keys,
             population=self.deposits.devices,
+            adversary=self.adversary,
+            corrupt_permille=self.corrupt_permille,
+            drop_permille=self.drop_permille,
+            privacy=self.privacy,
+            training=TrainingPlan(local_epochs=1, batch_size=4, learning_rate=0.1),
+            bundle_sha256=bytes(32),
+            parameters_sha256=bytes(32),
             ledger_head=LEDGER_HEAD,
+            limits=LIMITS,
         )
 
     def _make_book(self, index: int) -> DepositBook:
@@ -231,6 +260,7 @@ class OneUploadHarness(RoundHarness):
         """Let a device send its stored deposit again."""
         stored = self.deposit_flash.get(device.name)
         if stored is not None and device.has_power:
+            self.settle(device)
             for effect in OneUploadDeposit.restore(stored, epoch=device.epoch).resume():
                 self._carry_out_deposit(device, effect)
 
@@ -254,14 +284,15 @@ class OneUploadHarness(RoundHarness):
 
     # ------------------------------------------------------------ the devices
 
-    def crash(self, device: Device) -> None:
-        """Take away power: what was not carried out is lost, flash stays."""
-        super().crash(device)
-
     def restored(self, device: Device, flash: bytes) -> OneUploadRound:
         return OneUploadRound.restore(
             flash, identity=device.identity, entropy=device.entropy, epoch=device.epoch
         )
+
+    def work(self, device: Device) -> None:
+        # What is still to be carried out may end the round, and its jobs with it.
+        self.settle(device)
+        super().work(device)
 
     def resend(self, device: Device) -> None:
         machine = device.machine
@@ -312,16 +343,33 @@ class OneUploadHarness(RoundHarness):
             versions.add(message.packed)
             if message.next_deposit is not None:
                 self._note_deposit(device, message.next_deposit)
+        if isinstance(message, SurvivorVote):
+            self._note_vote(device, message)
         if isinstance(message, RevealedShares):
             assert device.flash is not None
-            for owner, kind in self.kinds_revealed(device, message).items():
-                index = OneUploadState.from_bytes(device.flash).plan.key_index
+            state = OneUploadState.from_bytes(device.flash)
+            index = state.plan.key_index
+            for owner, kind in self.kinds_revealed(device, state, message).items():
                 self.kinds_by_index.setdefault((index, owner), set()).add(kind)
 
-    def kinds_revealed(self, device: Device, message: RevealedShares) -> dict[int, str]:
-        """Tell of each share that a device sends which of its owner's secrets it belongs to."""
+    def _note_vote(self, device: Device, message: SurvivorVote) -> None:
         assert device.flash is not None
         state = OneUploadState.from_bytes(device.flash)
+        proposal, proof = state.require_proposal(), self.keys.member_proof(device.name)
+        lists = self.votes.setdefault(state.plan.key_index, {})
+        lists.setdefault((proposal.survivors, proposal.dropped), {})[device.name] = (
+            CertificateSignature(
+                entry=proof.entry,
+                roster_position=proof.roster_position,
+                roster_path=proof.roster_path,
+                signature=message.signature,
+            )
+        )
+
+    def kinds_revealed(
+        self, device: Device, state: OneUploadState, message: RevealedShares
+    ) -> dict[int, str]:
+        """Tell of each share that a device sends which of its owner's secrets it belongs to."""
         session = OneUploadSession(state.plan, state.peers, device.epoch.keys)
         proposal, positions = state.require_proposal(), state.plan.epoch_positions
         others = [owner for owner in range(state.plan.size) if owner != session.own]
@@ -355,23 +403,46 @@ class OneUploadHarness(RoundHarness):
         members = [self.keys.devices[position] for position in self.deposits.committee.members]
         return [name for name in members if name in self.deposits.devices]
 
-    def sessions_of(self, device: Device) -> OneUploadState:
-        assert device.flash is not None
-        return OneUploadState.from_bytes(device.flash)
+    @property
+    def session(self) -> OneUploadCollection:
+        """What the aggregator has collected."""
+        session = self.aggregator._open.session
+        assert isinstance(session, OneUploadCollection)
+        return session
 
+    @property
+    def can_go_on(self) -> bool:
+        """Tell whether those who have deposited for the next index can have a round."""
+        if self.next_deposits is None or len(self.next_deposits.devices) < self.floor:
+            return False
+        try:
+            one_upload_thresholds(
+                self.terms,
+                epoch_size=self.keys.epoch.size,
+                cohort_size=len(self.next_deposits.devices),
+                roster_size=self.keys.roster.size,
+                survivor_floor=self.floor,
+            )
+        except ConfigError:
+            return False
+        return True
 
-def outside(name: str) -> Header:
-    """Return the header of a message that belongs to no round."""
-    return Header(session_id=NO_SESSION, sender=name)
+    @property
+    def graph(self) -> SessionGraph:
+        """The graph of the open round."""
+        plan = self.aggregator.plan
+        assert plan is not None
+        return SessionGraph.of(plan, self.keys.epoch)
 
-
-def requests_in(harness: OneUploadHarness) -> list[UnmaskRequest]:
-    """Return the unmask requests that are on their way."""
-    found = []
-    for packet in harness.packets:
-        if not packet.goes_up:
-            topic = topics.downlink(FLEET, DeviceId(packet.device))
-            message = open_envelope(topic, packet.payload).message
-            if isinstance(message, UnmaskRequest):
-                found.append(message)
-    return found
+    def opened_deposits(self, owner: str) -> dict[int, bytes]:
+        """Let every holder open its share of a device's mask key; by the holder's position."""
+        found = {}
+        position = self.keys.epoch_position_of(owner)
+        assert position is not None
+        key = SealingKey.of(self.keys.member_proof(owner))
+        context = ShareContext(key_index=self.deposits.key_index, kind=ShareKind.MASK_KEY)
+        for holder, sealed in self.deposits.sealed_for(owner).items():
+            keys = self.devices[self.keys.devices[holder]].epoch.keys
+            share = SealedShare(owner_key=key, context=context, sealed=sealed)
+            found[holder] = CommitteeChannels(keys).open_all({position: share})[position]
+        return found

@@ -119,7 +119,13 @@ def opened_epoch(n_devices: int) -> tuple[MemberKeys, dict[str, bytes]]:
 
 @functools.cache
 def privacy_plan(
-    n_cohort: int, survivor_floor: int, dimension: int, noise: float, weight_bound: int = 1
+    n_cohort: int,
+    survivor_floor: int,
+    dimension: int,
+    noise: float,
+    weight_bound: int = 1,
+    *,
+    is_rotated: bool = False,
 ) -> PrivacyPlan:
     """Return a plan with noise, or in exact mode in a ring of 20 bits."""
     return make_privacy_plan(
@@ -134,6 +140,7 @@ def privacy_plan(
         rounds=3,
         ring_bits=None if noise else 20,
         weight_bound=weight_bound,
+        rotation=is_rotated,
     )
 
 
@@ -233,6 +240,7 @@ class RoundHarness:
         dimension: int = 7,
         noise: float = 0.0,
         weight_bound: int = 1,
+        is_rotated: bool = False,
         seed: int = 0,
         adversary: AdversaryClass = AdversaryClass.HONEST_BUT_CURIOUS,
         corrupt_permille: int = 0,
@@ -250,7 +258,9 @@ class RoundHarness:
             drop_permille=drop_permille,
         )
         self.dimension = dimension
-        self.privacy = privacy_plan(n_called, self.floor, dimension, noise, weight_bound)
+        self.privacy = privacy_plan(
+            n_called, self.floor, dimension, noise, weight_bound, is_rotated=is_rotated
+        )
         self.now_s = 100.0
         self._gateway_entropy = InsecureEntropy(f"{seed}/gateway")
         self.gateway_key = SigningKey.from_seed(self._gateway_entropy.fresh_seed())

@@ -27,8 +27,9 @@ from edgefl.agent.parts import ModelParts
 from edgefl.agent.spend import DeviceSpend
 from edgefl.errors import RemoteProtocolError, WireError
 from edgefl.protocol import topics
+from edgefl.protocol.answered_records import DAY_S
 from edgefl.protocol.device import DeviceRound
-from edgefl.protocol.device_epoch import DAY_S, DeviceEpoch
+from edgefl.protocol.device_epoch import DeviceEpoch
 from edgefl.protocol.envelope import (
     NO_SESSION,
     Envelope,
@@ -277,7 +278,8 @@ class AgentCore:
         except RemoteProtocolError as error:
             # The hello says which keys the device has; the gateway sends what it lacks.
             return [Noticed(error=error), *self._say_hello(now_s)]
-        self._store.put_many({_LAST_ATTEMPT: call.attempt.to_bytes(8, "big"), _ROUND: None})
+        attempt = {_LAST_ATTEMPT: call.attempt.to_bytes(8, "big")}
+        self._store.put_many({**attempt, **self._without_round()})
         self._last_attempt = call.attempt
         self._forget_job()
         self._round = device_round
@@ -366,10 +368,11 @@ class AgentCore:
         return [publish, *self._phase_reached()]
 
     def _on_finished(self, effect: DeviceFinished) -> list[AgentEffect]:
-        device_round, self._round = self._round, None
+        device_round = self._round
         if device_round is None:
             return []
-        self._store.delete(_ROUND)
+        self._store.put_many(self._without_round())
+        self._round = None
         self._forget_job()
         if effect.left is None:
             self._outbox.drop(_ROUND_MESSAGE)
@@ -444,16 +447,32 @@ class AgentCore:
             )
         ]
 
+    def _without_round(self) -> dict[str, bytes | None]:
+        """Return the changes that wipe the open round and the key that only it has used."""
+        changes: dict[str, bytes | None] = {_ROUND: None}
+        if self._round is not None:
+            call = self._round.call
+            changes.update(self._keys.release(call.key_index, key_epoch=call.key_epoch))
+        return changes
+
     def _restore_round(self) -> DeviceRound | None:
+        """Take up the round that is on flash; wipe what no open round needs any more."""
         snapshot = self._store.get(_ROUND)
-        if snapshot is None:
-            return None
+        restored = None if snapshot is None else self._restored(snapshot)
+        kept = () if restored is None else (restored.call.key_index,)
+        changes: dict[str, bytes | None] = {**self._keys.release_all_but(kept)}
+        if restored is None and (changes or snapshot is not None):
+            changes[_ROUND] = None
+        if changes:
+            self._store.put_many(changes)
+        return restored
+
+    def _restored(self, snapshot: bytes) -> DeviceRound | None:
         try:
             restored = DeviceRound.restore(snapshot, **self._round_arguments())
         except WireError:
             # Written by another version, or for keys that are gone: this device counts as a
             # dropout of that round.
-            self._store.delete(_ROUND)
             return None
         return None if restored.phase.is_final else restored
 

@@ -1,6 +1,6 @@
 """The agent's roster and key epochs: kept on flash, and carried between machine and gateway."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from edgefl.agent.events import AgentEffect, KeysReady, Noticed
 from edgefl.agent.outbox import Outbox
@@ -94,6 +94,24 @@ class AgentKeys:
         """Write the state durably; the secrets that it no longer holds are gone with it."""
         self._store.put(_STATE, effect.snapshot)
 
+    def release(self, index: int, *, key_epoch: int) -> Mapping[str, bytes]:
+        """Destroy the secret of a key index whose call is over for this device.
+
+        Returns:
+            What the store must take, in the transaction that deletes the record of the round:
+            without the record no restart needs the secret, and the deletion cuts the log in which
+            older versions are.
+        """
+        return _changes_of(self.epoch.release_index(index, key_epoch=key_epoch))
+
+    def release_all_but(self, kept: Collection[int]) -> Mapping[str, bytes]:
+        """Destroy after a restart the secrets of all key indices in use but `kept`.
+
+        Returns:
+            As of `release`; nothing where no secret was left over.
+        """
+        return _changes_of(self.epoch.release_all_but(kept))
+
     def _carry_out(self, effects: Iterable[DeviceEpochEffect], now_s: float) -> list[AgentEffect]:
         out: list[AgentEffect] = []
         for effect in effects:
@@ -121,3 +139,11 @@ class AgentKeys:
         header = Header(sender=self._device)
         payload = seal_envelope(self._identity.signing_key, topic, header, effect.message)
         return Publish(topic=topic, payload=payload, retain=isinstance(effect, PublishBundle))
+
+
+def _changes_of(effects: Iterable[DeviceEpochEffect]) -> dict[str, bytes]:
+    changes = {}
+    for effect in effects:
+        if isinstance(effect, PersistEpoch):
+            changes[_STATE] = effect.snapshot
+    return changes

@@ -27,6 +27,8 @@ from edgefl.protocol.policy import DevicePolicy
 from edgefl.protocol.reasons import AdversaryClass, Prg
 
 DEFAULT_MAX_EPSILON = 8.0
+MALICIOUS_CORRUPT_PERMILLE = 50
+"""Least share of colluding devices that must be assumed where the gateway may be malicious."""
 _ADVERSARIES = {adversary.name.lower().replace("_", "-"): adversary for adversary in AdversaryClass}
 
 
@@ -68,13 +70,15 @@ def read_policy(path: Path | None, overrides: Mapping[str, str | float | None]) 
     Raises:
         ConfigError: E-POLICY-FILE: it cannot be read, or names an unknown key or a bad value.
     """
-    values = {key: expected.default for key, expected in _KEYS.items()}
-    if path is not None:
-        values |= _load(path)
+    named = {} if path is None else _load(path)
+    values = {key: expected.default for key, expected in _KEYS.items()} | named
     for key, value in overrides.items():
         if value is not None:
             values[key] = _checked(key, value, "option")
     adversary = _ADVERSARIES.get(str(values["adversary"]))
+    if adversary is AdversaryClass.MALICIOUS and "least_corrupt_permille" not in named:
+        # Against a gateway with nobody at its side, a plan could leave every guard at its weakest.
+        values["least_corrupt_permille"] = MALICIOUS_CORRUPT_PERMILLE
     if adversary is None:
         raise ConfigError(
             "E-POLICY-FILE",

@@ -22,6 +22,7 @@ _COMMANDS = {
     "privacy": "compute epsilons, and read the privacy ledger",
     "secagg": "compute the sizes of secure aggregation's neighbour graph",
     "sim": "simulate a fleet in virtual time",
+    "selftest": "check the cryptography on this machine, and time it",
     "doctor": "check this installation",
 }
 _INTERRUPTED = 130

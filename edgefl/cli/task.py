@@ -4,6 +4,7 @@ import argparse
 import json
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -158,8 +159,8 @@ def _add_adversary(submit: argparse.ArgumentParser) -> None:
     submit.add_argument(
         "--corrupt-permille",
         type=int,
-        default=0,
-        help="devices that may collude with the gateway, in thousandths",
+        help="devices that may collude with the gateway, in thousandths; 0, or 50 against a "
+        "malicious one, unless given (devices ask for that much then)",
     )
     submit.add_argument(
         "--drop-permille",
@@ -255,6 +256,16 @@ def _state(options: argparse.Namespace) -> Path:
     return options.state or default_state_dir("gateway")
 
 
+def _corrupt_permille(options: argparse.Namespace) -> int:
+    """Return what was asked for, or what the devices of that class ask for."""
+    from edgefl.agent.policy_file import MALICIOUS_CORRUPT_PERMILLE
+
+    chosen: int | None = options.corrupt_permille
+    if chosen is not None:
+        return chosen
+    return MALICIOUS_CORRUPT_PERMILLE if options.adversary == "malicious" else 0
+
+
 def _task_of(
     options: argparse.Namespace,
 ) -> "tuple[bytes, TaskSpec, TrainingData | None]":
@@ -275,7 +286,7 @@ def _task_of(
         least = least_survivor_floor(
             cohort,
             adversary=ADVERSARIES[options.adversary],
-            corrupt_permille=options.corrupt_permille,
+            corrupt_permille=_corrupt_permille(options),
             drop_permille=options.drop_permille,
         )
         floor = default_survivor_floor(cohort, least)
@@ -296,7 +307,7 @@ def _task_of(
         weighted=options.weighted,
         weight_bound=usual_bound if options.weight_bound is None else options.weight_bound,
         adversary=options.adversary,
-        corrupt_permille=options.corrupt_permille,
+        corrupt_permille=_corrupt_permille(options),
         drop_permille=options.drop_permille,
         mode=options.mode,
         local_epochs=options.epochs,
@@ -335,8 +346,15 @@ def _demo_task_of(
                 "leave the option out, or hand in a model of your own",
             )
     bundle = compile_bundle(demo_model(SPAR_RECIPE.model_seed)).bundle_bytes
-    spec = demo_task(
+    recipe = demo_task(
         options.name, cohort=options.cohort, rounds=options.rounds, limit_s=options.phase_limit_s
+    )
+    spec = replace(
+        recipe,
+        adversary=options.adversary,
+        corrupt_permille=_corrupt_permille(options),
+        drop_permille=options.drop_permille,
+        mode=options.mode,
     )
     return bundle, spec, held_out()
 

@@ -3,22 +3,15 @@
 Rules that it keeps, over restarts too:
 - the roster only ever grows by headers that extend the pinned one;
 - one bundle per key epoch number, and one record per number whose nonce is shown;
-- each key index serves one call, and one session of it;
+- each key index serves one call, and one session of it, and its secret is gone once that is over;
 - whatever is sent was persisted first.
 """
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Collection
 from typing import ClassVar, TypeVar
 
 from edgefl.errors import LocalProtocolError, RemoteProtocolError, WireError
-from edgefl.protocol.device_epoch_state import (
-    MAX_UNOPENED,
-    DeviceEpochState,
-    IndexUse,
-    OwnKeyEpoch,
-    PinnedRoster,
-)
+from edgefl.protocol.device_epoch_state import DeviceEpochState, OwnKeyEpoch, PinnedRoster
 from edgefl.protocol.epoch_events import (
     DeviceEpochEffect,
     EpochReady,
@@ -40,12 +33,8 @@ from edgefl.protocol.identity import DeviceIdentity, EntropySource
 from edgefl.protocol.key_bundle import DEFAULT_MASK_KEYS
 from edgefl.protocol.key_epoch import EpochRecord, OpenEpoch
 from edgefl.protocol.merkle import is_leaf
-from edgefl.protocol.own_keys import OwnKeys, make_own_keys, nonce_of
+from edgefl.protocol.own_keys import OwnKeys, make_own_keys
 from edgefl.protocol.roster_epoch import RosterEntry, RosterPin
-
-MOST_UNOPENED = 3
-"""Key epochs that a gateway may leave unopened in a day after it has seen their nonces."""
-DAY_S = 24 * 3600.0
 
 _M = TypeVar("_M", RosterUpdate, EpochInvitation, EpochClosed, EpochOpened)
 
@@ -60,7 +49,7 @@ class DeviceEpoch:
         prgs: Bitmask of the PRGs that the device declares (`key_bundle.prg_bitmask`).
         enrolment_key: Who may sign the roster, where the owner gave it; None pins the first one
             that the gateway names.
-        limits_grinding: Show no more nonces after three key epochs of a day never opened. For
+        limits_grinding: Show no more nonces than `AnsweredRecords` has room for in a day. For
             devices whose policy accepts no class but MALICIOUS.
         most_mask_keys: Largest batch that the device agrees to. The gateway picks one index of the
             batch per session, thus one of as many graphs.
@@ -145,37 +134,47 @@ class DeviceEpoch:
         """Give a key index to a call, before the check-in is sent.
 
         Raises:
-            RemoteProtocolError: E-KEY-INDEX-RANGE, or E-KEY-INDEX-USED by another call.
+            RemoteProtocolError: E-KEY-INDEX-RANGE, or E-KEY-INDEX-USED by another call, or by this
+                one, which is over.
         """
-        own = self._require_current()
-        if not 0 <= index < own.bundle.mask_key_count:
-            raise RemoteProtocolError(
-                "E-KEY-INDEX-RANGE",
-                f"a key index below {own.bundle.mask_key_count}",
-                str(index)[:40],
-            )
-        use = own.uses.setdefault(index, IndexUse(call_id=call_id))
-        if use.call_id != call_id:
-            raise RemoteProtocolError(
-                "E-KEY-INDEX-USED", "a key index that no other call has used", str(index)
-            )
+        self._require_current().reserve(index, call_id)
         return self._persist()
 
     def bind_index(self, index: int, session_id: bytes) -> tuple[DeviceEpochEffect, ...]:
         """Give a reserved key index to a session, before anything of the session is sent.
 
         Raises:
-            RemoteProtocolError: E-KEY-INDEX-USED by another session, or never reserved.
+            RemoteProtocolError: E-KEY-INDEX-USED by another session, never reserved, or released.
         """
-        own = self._require_current()
-        use = own.uses.get(index)
-        if use is None or use.session_id not in (None, session_id):
-            raise RemoteProtocolError(
-                "E-KEY-INDEX-USED",
-                "a key index reserved for the call of this session, and no other session's",
-                "one never reserved" if use is None else "another session's",
-            )
-        own.uses[index] = replace(use, session_id=session_id)
+        self._require_current().bind(index, session_id)
+        return self._persist()
+
+    def release_index(self, index: int, *, key_epoch: int) -> tuple[DeviceEpochEffect, ...]:
+        """Destroy the secret of a reserved key index, whose call is over for this device.
+
+        Nothing is to be done where it was destroyed before, on its own or with its key epoch.
+
+        Args:
+            index: The key index.
+            key_epoch: Whose. A round may end after the next key epoch has opened.
+
+        Raises:
+            LocalProtocolError: E-KEY-INDEX, it was never reserved.
+        """
+        current = self._state.current
+        if current is None or current.bundle.key_epoch != key_epoch or not current.release(index):
+            return ()
+        return self._persist()
+
+    def release_all_but(self, kept: Collection[int]) -> tuple[DeviceEpochEffect, ...]:
+        """Destroy after a restart the secrets of all key indices whose call has no record any more.
+
+        Args:
+            kept: Indices of open rounds, and of deposits for rounds to come.
+        """
+        current = self._state.current
+        if current is None or not current.release_all_but(kept):
+            return ()
         return self._persist()
 
     def handle(
@@ -183,7 +182,7 @@ class DeviceEpoch:
     ) -> tuple[DeviceEpochEffect, ...]:
         """Take a message whose signature by the gateway was checked; return what to do, in order.
 
-        A message that is refused changes nothing.
+        A message that is refused changes nothing but the latest time seen.
 
         Args:
             message: From the aggregator.
@@ -294,12 +293,10 @@ class DeviceEpoch:
                 )
             return (self._reveal(record),)
         self._require_own_terms(pending, closed)
-        self._require_few_unopened(now_s)
+        if self._limits_grinding:
+            self._state.answered.require_room(now_s)
         pending.record = record
-        self._state.unopened = [
-            *self._state.unopened[1 - MAX_UNOPENED :],
-            (record.key_epoch, self._state.latest_s),
-        ]
+        self._state.answered.note(record.key_epoch, self._state.latest_s)
         return (*self._persist(), self._reveal(record))
 
     def _on_opened(
@@ -315,21 +312,10 @@ class DeviceEpoch:
             raise RemoteProtocolError(
                 "E-EPOCH-UNKNOWN", "a key epoch whose record this device answered", "another one"
             )
-        # With fewer nonces than members there is none at the own position; the whole list is
-        # checked next.
-        own = record.epoch_position_of(pending.roster.position)
-        own_nonce = self._nonce(pending)
-        if own is None or opened.nonces[own : own + 1] != (own_nonce,):
-            raise RemoteProtocolError(
-                "E-EPOCH-NONCES", "this device's own nonce at its own position", "another one"
-            )
+        # Its own commitment was at its own place under the same root; hence its own nonce is too.
         open_epoch = OpenEpoch.from_nonces(record, opened.nonces, opened.gateway_nonce)
         pending.open_epoch = open_epoch
-        self._state.unopened = [
-            (key_epoch, at_s)
-            for key_epoch, at_s in self._state.unopened
-            if key_epoch != record.key_epoch
-        ]
+        self._state.answered.note_opened(record.key_epoch)
         self._state.current, self._state.pending = pending, None
         self._keys = None
         return (*self._persist(), EpochReady(epoch=open_epoch))
@@ -371,27 +357,11 @@ class DeviceEpoch:
                 "E-EPOCH-COMMITMENT", "this device's own commitment at its position", "another one"
             )
 
-    def _require_few_unopened(self, now_s: float) -> None:
-        # A clock that went backward makes the difference negative, which forgives nothing.
-        recent = sum(1 for _, at_s in self._state.unopened if now_s - at_s < DAY_S)
-        if self._limits_grinding and recent >= MOST_UNOPENED:
-            raise RemoteProtocolError(
-                "E-EPOCH-GRINDING",
-                f"at most {MOST_UNOPENED} key epochs in 24 hours that never opened",
-                f"{recent}",
-                "wait a day; if it happens again, the gateway or a member aborts them on purpose",
-            )
-
     # ------------------------------------------------------------ helpers
 
     def _reveal(self, record: EpochRecord) -> SendEpochUp:
-        pending = self._require_pending(record)
-        nonce = self._nonce(pending)
+        nonce = self._require_pending(record).nonce
         return SendEpochUp(message=NonceReveal(record_hash=record.digest, nonce=nonce))
-
-    def _nonce(self, pending: OwnKeyEpoch) -> bytes:
-        number = pending.bundle.key_epoch
-        return nonce_of(pending.secret, self._fleet, self._identity.device, number)
 
     def _current_record(self) -> EpochRecord | None:
         return None if self._state.current is None else self._state.current.record

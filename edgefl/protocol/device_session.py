@@ -223,6 +223,7 @@ def require_same_session(state: DeviceState, keys: OwnKeys) -> None:
         state.bundle_sha256 == keys.bundle.digest
         and use is not None
         and use.call_id == call_id_of(keys.fleet, state.call)
+        and keys.has_mask_secret(state.call.key_index)
     )
     if is_same and use is not None and plan is not None:
         is_same = (use.call_id, use.session_id) == (plan.call_id, plan.session_id)

@@ -20,7 +20,8 @@ from edgefl.protocol.roster import Roster
 class PersistEpoch:
     """Write the machine's snapshot to durable storage before any later effect is carried out.
 
-    Security: a device's holds the secrets of its key epochs; the version before it is to be wiped.
+    Security: a device's holds the secrets of its key epochs. The version before it is to be wiped,
+    and it holds secrets that were released since: copies in a log or journal count too.
     """
 
     snapshot: bytes

@@ -1,12 +1,12 @@
-"""A device's signed key bundle for one key epoch, and its batch of one-time mask keys."""
+"""A device's signed key bundle for one key epoch, and proofs that a mask key is of its batch."""
 
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from edgefl._native import AgreementKey, Seed, SigningKey, verify
-from edgefl.errors import LocalProtocolError, RemoteProtocolError, WireError
+from edgefl.errors import RemoteProtocolError, WireError
 from edgefl.protocol import wire
-from edgefl.protocol.merkle import DIGEST_BYTES, MerkleTree, is_leaf, read_path
+from edgefl.protocol.merkle import DIGEST_BYTES, is_leaf, read_path
 from edgefl.protocol.roster_epoch import KEY_BYTES, SIGNATURE_BYTES
 from edgefl.protocol.wire import WireValue, as_bytes, as_int, as_text
 
@@ -162,7 +162,7 @@ class MaskKeyProof:
             RemoteProtocolError: E-MASK-KEY-PATH, or E-PUBLIC-KEY for a key of small order, with
                 which the masks of every neighbour would be known.
         """
-        leaf = _mask_leaf(self.index, self.key)
+        leaf = mask_leaf(self.index, self.key)
         if not is_leaf(
             leaf, self.index, self.path, size=bundle.mask_key_count, root=bundle.mask_root
         ):
@@ -174,64 +174,9 @@ class MaskKeyProof:
         require_usable_key(self.key)
 
 
-class MaskKeyBatch:
-    """A device's one-time mask keys of one key epoch, derived from the secret of that epoch.
-
-    Security: it holds the secrets. A revealed key tells nothing about any other: each seed is an
-    output of HKDF of its own.
-    """
-
-    def __init__(self, seeds: tuple[Seed, ...]) -> None:
-        """Take the seeds, one per index; `from_epoch_secret` makes them."""
-        self._keys = tuple(AgreementKey.from_seed(seed) for seed in seeds)
-        self._tree = MerkleTree(
-            [_mask_leaf(index, key.public_key) for index, key in enumerate(self._keys)]
-        )
-
-    @classmethod
-    def from_epoch_secret(
-        cls, secret: Seed, *, fleet: str, device: str, key_epoch: int, count: int
-    ) -> "MaskKeyBatch":
-        """Derive the batch.
-
-        Args:
-            secret: Fresh for each key epoch.
-            fleet: The fleet.
-            device: Whose keys they are.
-            key_epoch: The key epoch.
-            count: A power of two, 1 to 1024.
-        """
-        require_mask_key_count(count)
-        return cls(
-            tuple(
-                secret.derive(b"edgefl/1 mask key", wire.encode([fleet, device, key_epoch, index]))
-                for index in range(count)
-            )
-        )
-
-    @property
-    def root(self) -> bytes:
-        """Merkle root over the public keys."""
-        return self._tree.root
-
-    @property
-    def count(self) -> int:
-        """Number of keys."""
-        return len(self._keys)
-
-    def secret(self, index: int) -> AgreementKey:
-        """Return the key at `index`."""
-        self._require_index(index)
-        return self._keys[index]
-
-    def proof(self, index: int) -> MaskKeyProof:
-        """Return the public key at `index` with its path."""
-        key = self.secret(index).public_key
-        return MaskKeyProof(index=index, key=key, path=self._tree.path(index))
-
-    def _require_index(self, index: int) -> None:
-        if not 0 <= index < self.count:
-            raise LocalProtocolError("E-MASK-KEY-INDEX", f"an index below {self.count}", str(index))
+def mask_leaf(index: int, public_key: bytes) -> bytes:
+    """Return the leaf of a one-time mask key in its bundle's tree."""
+    return wire.encode([index, public_key])
 
 
 def share_secret_of(secret: Seed, *, fleet: str, device: str, key_epoch: int) -> AgreementKey:
@@ -259,10 +204,6 @@ def require_mask_key_count(count: int) -> None:
         raise WireError(
             "E-MASK-KEY-COUNT", f"a power of two from 1 to {MAX_MASK_KEYS}", str(count)[:40]
         )
-
-
-def _mask_leaf(index: int, public_key: bytes) -> bytes:
-    return wire.encode([index, public_key])
 
 
 @lru_cache(maxsize=_CACHED_BUNDLES)

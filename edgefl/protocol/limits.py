@@ -15,3 +15,5 @@ MAX_ATTEMPT = 1_000_000
 MAX_KEY_EPOCH = 2**53
 MAX_MASK_KEYS = 1024
 """One-time mask keys under one bundle."""
+MOST_RECORDS_A_DAY = 64
+"""Key epochs whose record a device answers in 24 hours, where it limits grinding."""

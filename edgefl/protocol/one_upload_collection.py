@@ -14,6 +14,7 @@ from edgefl.protocol.one_upload_messages import (
     OneUploadAnnouncement,
 )
 from edgefl.protocol.one_upload_sharing import SealingKey
+from edgefl.protocol.one_upload_sizes import neighbourhoods_hold
 from edgefl.protocol.round_messages import RevealedShares
 from edgefl.protocol.round_setup import RoundSetup
 from edgefl.protocol.unmask_shares import UnmaskShares
@@ -124,8 +125,11 @@ class OneUploadCollection(SessionCollection):
     # ------------------------------------------------------------ what closes a phase
 
     def survivors_hold(self) -> bool:
-        """Tell whether the survivors satisfy the window rule."""
-        return self.graph.windows_hold(self._inputs.positions)
+        """Tell whether the survivors satisfy what the committee checks."""
+        survivors = self._inputs.positions
+        return self.graph.windows_hold(survivors) and neighbourhoods_hold(
+            self.plan, self.graph, survivors
+        )
 
     # ------------------------------------------------------------ what they are sent
 

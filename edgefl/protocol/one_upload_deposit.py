@@ -1,8 +1,8 @@
 """The device's half of a deposit outside of a round: a pure machine, as small as its task.
 
 The first deposit of a key epoch is such a one, and the one after a round in which the device was
-silent. Rules: one deposit per index, ever; its bytes are on flash before the index is marked as
-used, and the mark is before the bytes leave.
+silent. Rules: one deposit per index, ever; the index is marked as used on flash before the bytes
+are written, and they are written before they leave. Power that fails in between costs the index.
 """
 
 from edgefl.errors import ConfigError, RemoteProtocolError, WireError
@@ -96,11 +96,9 @@ class OneUploadDeposit:
         message = Deposit.from_body(wire.as_body(parts[3]))
         if not epoch.is_ready or epoch.keys.open_epoch.key_epoch != key_epoch:
             raise WireError("E-SNAPSHOT", "a deposit in the open key epoch", "another one")
-        try:
-            # Power may have failed before the mark was written.
-            epoch.reserve_index(message.key_index, deposit_id)
-        except RemoteProtocolError as error:
-            raise WireError("E-SNAPSHOT", error.expected, error.found) from error
+        use = epoch.keys.use_of(message.key_index)
+        if use is None or use.call_id != deposit_id:
+            raise WireError("E-SNAPSHOT", "a deposit whose index is marked", "another one")
         return cls(epoch=epoch, key_epoch=key_epoch, deposit_id=deposit_id, message=message)
 
     def snapshot(self) -> bytes:
@@ -111,8 +109,9 @@ class OneUploadDeposit:
 
     def begin(self) -> tuple[DeviceEffect, ...]:
         """Send the deposit for the first time."""
-        return (Persist(snapshot=self.snapshot()), *self.resume())
+        mark = PersistEpoch(snapshot=self._epoch.snapshot())
+        return (mark, Persist(snapshot=self.snapshot()), *self.resume())
 
     def resume(self) -> tuple[DeviceEffect, ...]:
         """Send the deposit again, after a restart or without a receipt."""
-        return (PersistEpoch(snapshot=self._epoch.snapshot()), SendUp(message=self.message))
+        return (SendUp(message=self.message),)

@@ -5,7 +5,8 @@ key of the next index. A committee member also signs the survivor lists and reve
 
 Rules that the transitions keep:
 - whatever is sent was persisted first, as the very bytes, and is sent again unchanged;
-- an index serves one session, which is written down before anything is masked with its key;
+- an index serves one session, which is written down before anything is masked with its key; power
+  that fails right after costs the index, and never lets it serve twice;
 - rounding and noise never run twice under the masks of an upload that may have left the device;
 - one list of survivors is signed for an index, and one unmask request over exactly that list is
   answered, with one kind of share per device.
@@ -200,7 +201,7 @@ class OneUploadRound:
 
     def begin(self) -> _Effects:
         """Write down the session and start to train."""
-        return (Persist(snapshot=self.snapshot()), *self.resume())
+        return (self._persist_epoch(), Persist(snapshot=self.snapshot()), *self.resume())
 
     def handle(self, event: DeviceEvent) -> _Effects:
         """Take one event and return what to do, in order.
@@ -232,8 +233,7 @@ class OneUploadRound:
         if self._state.phase.is_final:
             return ()
         last = self._state.last_message
-        work = self._start_training() if last is None else (SendUp(message=last),)
-        return (self._persist_epoch(), *work)
+        return self._start_training() if last is None else (SendUp(message=last),)
 
     def last_message(self) -> DeviceMessage | None:
         """Return the newest message of this round, for sending it again; None before the upload."""
@@ -294,19 +294,15 @@ class OneUploadRound:
             sealed=shared.sealed,
             next_deposit=self._make_next_deposit(),
         )
-        return (
-            # The bytes of the deposit are on flash before its index is marked as used.
-            Persist(snapshot=self.snapshot()),
-            self._persist_epoch(),
-            SendUp(message=self._state.upload),
-        )
+        return (self._persist_epoch(), *self._persist_and_send(self._state.upload))
 
     def _make_next_deposit(self) -> Deposit | None:
         index, keys = self._state.plan.key_index + 1, self._keys
         is_free = self._epoch.keys is keys and keys.use_of(index) is None
         if not (self._state.asks_deposit and is_free):
             return None
-        self._epoch.reserve_index(index, self._next_deposit_id())
+        terms = DepositTerms.of_plan(self._state.plan)
+        self._epoch.reserve_index(index, deposit_id_of(keys.open_epoch, index, terms))
         committee = self._session.committee_of(keys, index)
         seed = self._entropy.fresh_seed()
         return make_deposit(keys, index, committee, self._state.holders, seed)
@@ -370,25 +366,18 @@ class OneUploadRound:
     def _mask_secret(self) -> AgreementKey:
         return self._keys.mask_secret(self._state.plan.key_index)
 
-    def _next_deposit_id(self) -> bytes:
-        plan = self._state.plan
-        terms = DepositTerms.of_plan(plan)
-        return deposit_id_of(self._keys.open_epoch, plan.key_index + 1, terms)
-
     def _require_fitting_state(self) -> None:
-        """Check a stored round against the key epoch, and mark again what it uses.
-
-        Power may have failed between the record of the round and the mark in the key epoch.
-        """
-        state = self._state
+        """Check a stored round against the key epoch, in which its index is marked."""
+        state, use = self._state, self._keys.use_of(self._state.plan.key_index)
         if state.phase.is_final:
             return
         require_same_deposit(state.plan, self._keys)
         if set(state.peers) != {self._session.own, *self._session.neighbours}:
             raise RemoteProtocolError("E-PLAN-NEIGHBOURS", "keys of all neighbours", "others")
-        self._epoch.bind_index(state.plan.key_index, state.plan.session_id)
-        if state.upload is not None and state.upload.next_deposit is not None:
-            self._epoch.reserve_index(state.plan.key_index + 1, self._next_deposit_id())
+        if use is None or use.session_id != state.plan.session_id:
+            raise RemoteProtocolError("E-KEY-INDEX-USED", "an index of this session", "another's")
+        if not self._keys.has_mask_secret(state.plan.key_index):
+            raise RemoteProtocolError("E-KEY-INDEX-USED", "an index that is in use", "released")
 
     def _start_training(self) -> _Effects:
         if self._is_working:

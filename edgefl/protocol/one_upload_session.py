@@ -15,7 +15,12 @@ from edgefl.protocol.one_upload_sharing import (
     ShareContext,
     ShareKind,
 )
-from edgefl.protocol.one_upload_sizes import Committee, DepositTerms, committee_of
+from edgefl.protocol.one_upload_sizes import (
+    Committee,
+    DepositTerms,
+    committee_of,
+    neighbourhoods_hold,
+)
 from edgefl.protocol.own_keys import OwnKeys
 from edgefl.protocol.plan import SessionPlan
 from edgefl.protocol.round_messages import SurvivorProposal, UnmaskRequest
@@ -64,13 +69,19 @@ class OneUploadSession:
 
         Raises:
             WireError: A list is no bitmap over the plan's members.
-            RemoteProtocolError: What `device_unmask.check_lists` raises.
+            RemoteProtocolError: What `device_unmask.check_lists` raises, or E-UNMASK-NEIGHBOURS.
         """
         lists = SurvivorLists.read(
             self.plan, SurvivorProposal(survivors=message.survivors, dropped=message.dropped)
         )
         cohort = range(self.plan.size)
         check_lists(lists, self.plan, self.graph, own=self.own, sharers=cohort)
+        if not neighbourhoods_hold(self.plan, self.graph, lists.survivors):
+            raise RemoteProtocolError(
+                "E-UNMASK-NEIGHBOURS",
+                f"at least {self.plan.thresholds.neighbourhood} surviving neighbours of each",
+                "a survivor with fewer",
+            )
         return lists
 
     def require_one_each(self, message: CommitteeProposal) -> None:

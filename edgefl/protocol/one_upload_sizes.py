@@ -4,6 +4,7 @@ The committee of a key index is drawn over all members of the key epoch, because
 deposited with it before it is known who takes part. Its size must follow from the terms alone.
 """
 
+from collections.abc import Set
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -13,6 +14,7 @@ from edgefl.protocol.graph import committee
 from edgefl.protocol.key_epoch import OpenEpoch
 from edgefl.protocol.plan import SessionPlan, Thresholds
 from edgefl.protocol.reasons import AdversaryClass
+from edgefl.protocol.session_graph import SessionGraph
 from edgefl.protocol.sizes import CommitteeSizes, committee_sizes
 from edgefl.protocol.thresholds import (
     GRINDING_BITS,
@@ -140,17 +142,21 @@ def one_upload_thresholds(
 ) -> Thresholds:
     """Return the graph of `thresholds_for` with a committee, which every class has in this mode.
 
-    The neighbourhood threshold is computed as in the other mode and has no use here: neighbours
-    hold no shares.
+    Neighbours hold no shares here, so that the neighbourhood threshold is no longer kept by who can
+    answer: the committee checks that each survivor has as many surviving neighbours
+    (`neighbourhoods_hold`). For the same reason a gateway that lies about who dropped out is met
+    with the graph and the windows of MALICIOUS in SEMI_MALICIOUS too: in the other mode, dropping
+    all neighbours of a device would leave nobody to unmask it; a committee could still do it.
 
     Raises:
         ConfigError: E-PLAN-CORRUPT or E-FLOOR-THRESHOLD.
     """
-    is_malicious = terms.adversary is AdversaryClass.MALICIOUS
+    is_over_epoch = terms.adversary is AdversaryClass.MALICIOUS
+    is_curious = terms.adversary is AdversaryClass.HONEST_BUT_CURIOUS
     base = thresholds_for(
-        adversary=terms.adversary,
-        base_size=epoch_size if is_malicious else cohort_size,
-        roster_size=roster_size,
+        adversary=terms.adversary if is_curious else AdversaryClass.MALICIOUS,
+        base_size=epoch_size if is_over_epoch else cohort_size,
+        roster_size=roster_size if is_over_epoch else cohort_size,
         corrupt_permille=terms.corrupt_permille,
         drop_permille=terms.drop_permille,
         survivor_floor=survivor_floor,
@@ -188,6 +194,24 @@ def check_one_upload_thresholds(plan: SessionPlan, roster_size: int) -> None:
             f"degree, neighbourhood, committee, certificate, window of {expected.to_list()[:5]}",
             f"{plan.thresholds.to_list()[:5]}",
         )
+
+
+def neighbourhoods_hold(plan: SessionPlan, graph: SessionGraph, survivors: Set[int]) -> bool:
+    """Tell whether each survivor has enough surviving neighbours to be hidden among.
+
+    As many as the neighbourhood threshold are more than the corrupt ones among them, except with
+    2^-41. In a complete graph the survivor floor says it already.
+
+    Args:
+        plan: The session.
+        graph: Its graph.
+        survivors: Positions in the plan.
+    """
+    least = plan.thresholds.neighbourhood
+    return all(
+        sum(peer in survivors for peer in graph.neighbours(position)) >= least
+        for position in survivors
+    )
 
 
 def deposit_id_of(epoch: OpenEpoch, key_index: int, terms: DepositTerms) -> bytes:

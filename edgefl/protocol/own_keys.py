@@ -7,8 +7,9 @@ from edgefl.errors import LocalProtocolError, RemoteProtocolError
 from edgefl.protocol import wire
 from edgefl.protocol.device_epoch_state import IndexUse, OwnKeyEpoch, PinnedRoster
 from edgefl.protocol.epoch_messages import EpochInvitation
-from edgefl.protocol.key_bundle import KeyBundle, MaskKeyBatch, MaskKeyProof, share_secret_of
+from edgefl.protocol.key_bundle import KeyBundle, MaskKeyProof, share_secret_of
 from edgefl.protocol.key_epoch import OpenEpoch, commit_nonce
+from edgefl.protocol.mask_keys import MaskKeyBatch
 from edgefl.protocol.peer_proof import MemberProof, PeerProof
 from edgefl.protocol.roster_epoch import RosterEpoch
 
@@ -18,7 +19,7 @@ class OwnKeys:
 
     A round keeps the object that it checked in with: the next key epoch may open meanwhile.
 
-    Security: it holds the secrets of the key epoch.
+    Security: it holds the secrets of the key epoch that were not released.
 
     Args:
         own: An open key epoch of the device.
@@ -39,11 +40,11 @@ class OwnKeys:
         self.roster_epoch: RosterEpoch = own.roster.header
         self.roster_position: int = own.roster.position
         self.epoch_position: int = position
-        self._secret = own.secret
+        self._share_seed = own.share_seed
+        self._mask_keys = own.mask_keys
         self.pair_secrets: dict[bytes, Seed] = {}
         """What it agreed on with others, once for the key epoch, by the hash of their bundle."""
         self._uses: Mapping[int, IndexUse] = own.uses
-        self._batch: MaskKeyBatch | None = None
 
     @property
     def fleet(self) -> str:
@@ -53,12 +54,7 @@ class OwnKeys:
     @property
     def share_secret(self) -> AgreementKey:
         """The key that opens shares."""
-        return share_secret_of(
-            self._secret,
-            fleet=self.fleet,
-            device=self.bundle.device,
-            key_epoch=self.bundle.key_epoch,
-        )
+        return AgreementKey.from_seed(self._share_seed)
 
     def use_of(self, index: int) -> IndexUse | None:
         """Return what a key index serves; None for one that was never reserved."""
@@ -68,9 +64,13 @@ class OwnKeys:
         """Return the one-time key at `index`, which must have been reserved.
 
         Raises:
-            LocalProtocolError: E-KEY-INDEX, it was not.
+            LocalProtocolError: E-KEY-INDEX, it was not; E-MASK-KEY-INDEX, it was released.
         """
-        return self._reserved_batch(index).secret(index)
+        return self._reserved(index).secret(index)
+
+    def has_mask_secret(self, index: int) -> bool:
+        """Tell whether the one-time key at `index` is there, or was released."""
+        return self._mask_keys.has_secret(index)
 
     def mask_proof(self, index: int) -> MaskKeyProof:
         """Return the one-time public key at `index` with its path; it must have been reserved.
@@ -78,7 +78,7 @@ class OwnKeys:
         Raises:
             LocalProtocolError: E-KEY-INDEX, it was not.
         """
-        return self._reserved_batch(index).proof(index)
+        return self._reserved(index).proof(index)
 
     def require_peer(self, proof: PeerProof, key_index: int) -> int:
         """Check a peer's keys, and that nobody else carries this device's own.
@@ -114,12 +114,10 @@ class OwnKeys:
                 "E-PEER-SELF", "this device's own keys at its own position alone", "another use"
             )
 
-    def _reserved_batch(self, index: int) -> MaskKeyBatch:
+    def _reserved(self, index: int) -> MaskKeyBatch:
         if index not in self._uses:
             raise LocalProtocolError("E-KEY-INDEX", "a reserved key index", str(index))
-        if self._batch is None:
-            self._batch = mask_batch_of(self._secret, self.fleet, self.bundle)
-        return self._batch
+        return self._mask_keys
 
 
 def make_own_keys(
@@ -135,7 +133,7 @@ def make_own_keys(
     """Derive the keys of a new key epoch and sign their bundle.
 
     Args:
-        secret: Fresh.
+        secret: Fresh, and not kept: keys that are destroyed later must not follow from it.
         device: Whose they are.
         signing_key: Its identity.
         fleet: The fleet.
@@ -144,7 +142,7 @@ def make_own_keys(
         roster: The pinned roster.
     """
     number, count = invitation.key_epoch, invitation.mask_key_count
-    share_key = share_secret_of(secret, fleet=fleet, device=device, key_epoch=number).public_key
+    share_key = share_secret_of(secret, fleet=fleet, device=device, key_epoch=number)
     batch = MaskKeyBatch.from_epoch_secret(
         secret, fleet=fleet, device=device, key_epoch=number, count=count
     )
@@ -154,7 +152,7 @@ def make_own_keys(
         identity_key=signing_key.public_key,
         key_epoch=number,
         roster_hash=roster.header.hash,
-        share_key=share_key,
+        share_key=share_key.public_key,
         mask_root=batch.root,
         mask_key_count=count,
         prgs=prgs,
@@ -162,17 +160,12 @@ def make_own_keys(
         signature=bytes(64),
     )
     bundle = unsigned.signed_by(fleet, signing_key)
-    return OwnKeyEpoch(secret=secret, bundle=bundle, roster=roster)
-
-
-def mask_batch_of(secret: Seed, fleet: str, bundle: KeyBundle) -> MaskKeyBatch:
-    """Derive again the mask keys that a bundle of this device commits to."""
-    return MaskKeyBatch.from_epoch_secret(
-        secret,
-        fleet=fleet,
-        device=bundle.device,
-        key_epoch=bundle.key_epoch,
-        count=bundle.mask_key_count,
+    return OwnKeyEpoch(
+        share_seed=share_key.export_seed(),
+        nonce=nonce,
+        mask_keys=batch,
+        bundle=bundle,
+        roster=roster,
     )
 
 

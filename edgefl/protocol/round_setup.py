@@ -88,8 +88,11 @@ class RoundSetup:
                 f"members of key epoch {key_epoch}",
                 ", ".join(sorted(strangers)),
             )
-        # The largest complete graph asks for the highest floor.
-        for size in {len(self.population), min(len(self.population), LEAST_SPARSE_BASE - 1)}:
+        sizes = {len(self.population)}
+        if self.call.mode is not RoundMode.ONE_UPLOAD:
+            # Not all of them may check in; the largest complete graph asks for the highest floor.
+            sizes.add(min(len(self.population), LEAST_SPARSE_BASE - 1))
+        for size in sizes:
             if size >= self.privacy.survivor_floor:
                 self.thresholds(size)
 

@@ -3,13 +3,13 @@
 from functools import lru_cache
 
 from edgefl.errors import ConfigError, EdgeflError, RemoteProtocolError
-from edgefl.protocol.limits import MAX_MASK_KEYS
+from edgefl.protocol.key_bundle import DEFAULT_MASK_KEYS
+from edgefl.protocol.limits import MOST_RECORDS_A_DAY
 from edgefl.protocol.plan import SessionPlan, Thresholds
 from edgefl.protocol.reasons import AdversaryClass
 from edgefl.protocol.sizes import GraphSizes, neighbourhood_sizes
 
-_EPOCHS_A_DAY = 3
-GRINDING_BITS = (_EPOCHS_A_DAY * MAX_MASK_KEYS - 1).bit_length()
+GRINDING_BITS = (MOST_RECORDS_A_DAY * DEFAULT_MASK_KEYS - 1).bit_length()
 """A malicious gateway can choose among the graphs of this many bits of indices in a day."""
 LEAST_SPARSE_BASE = 24
 """Below, a complete graph costs a device little, and stands whatever drops the floor allows."""

@@ -29,11 +29,9 @@ def run(job: UnmaskJob, threads: int = 1, cancel: CancelFlag | None = None) -> U
         return Unmasked(total=None, failure=AbortReason.SUM_CHECK_FAILED, liars=secrets.liars)
     privacy = job.plan.privacy
     is_weighted = privacy.weight_bound > 1
-    values = np.frombuffer(
-        job.total.values(privacy.padded_dimension + is_weighted), dtype="<u4"
-    ).astype(np.uint32)
+    values = np.frombuffer(job.total.values(privacy.padded_dimension + is_weighted), dtype="<u4")
     return Unmasked(
-        total=values[: privacy.padded_dimension],
+        total=values[: privacy.padded_dimension].astype(np.uint32),
         total_weight=int(values[-1]) if is_weighted else len(job.seed_shares),
         failure=AbortReason.NONE,
         liars=secrets.liars,

@@ -47,18 +47,26 @@ def ratio_by_turns(theirs: Callable[[], object], ours: Callable[[], object]) -> 
     return statistics.median(ratios)
 
 
+@pytest.mark.parametrize("prg", [1, 2], ids=["chacha20", "aes-128-ctr"])
+@pytest.mark.parametrize(("lane", "bits"), [(np.uint16, 16), (np.uint32, RING_BITS)])
 @pytest.mark.parametrize("masks", [1, 30])
-def test_mask_expansion(benchmark: BenchmarkFixture, masks: int) -> None:
-    added = [Mask(seed(number), 1, subtract=False) for number in range(masks)]
-    accumulator = np.zeros(COORDINATES, dtype=np.uint32)
-    benchmark(_native.apply_masks, accumulator, RING_BITS, added)
+def test_mask_expansion(
+    benchmark: BenchmarkFixture, masks: int, lane: type, bits: int, prg: int
+) -> None:
+    added = [Mask(seed(number), prg, subtract=False) for number in range(masks)]
+    accumulator = np.zeros(COORDINATES, dtype=lane)
+    benchmark(_native.apply_masks, accumulator, bits, added)
     assert accumulator.any()
-    assert accumulator.max() < 2**RING_BITS
+    assert accumulator.max() < 2**bits
     if benchmark.enabled:
         baseline = np.zeros(COORDINATES, dtype=np.uint32)
         benchmark.extra_info["ratio_to_numpy_pcg64"] = ratio_by_turns(
             lambda: numpy_masks(baseline, masks),
-            lambda: _native.apply_masks(accumulator, RING_BITS, added),
+            lambda: _native.apply_masks(accumulator, bits, added),
+        )
+        name, backends = list(_native.backends().items())[prg - 1]
+        benchmark.extra_info["ns_per_coordinate"] = _native.measure_backend(
+            name, backends[0], np.iinfo(lane).bits
         )
 
 

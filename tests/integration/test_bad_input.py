@@ -34,7 +34,7 @@ pytestmark = pytest.mark.timeout(60)
         ({"--colluders": 4}, "E-COLLUDERS"),
         ({"--rounds": 0}, "E-ROUNDS"),
         ({"--ring-bits": 40}, "E-RING-BITS"),
-        ({"--ring-bits": 8, "--noise-multiplier": 500}, "E-SCALE"),
+        ({"--ring-bits": 8, "--noise-multiplier": 500}, "E-RING-TOO-SMALL"),
         ({"--epochs": 0}, "E-TASK-TRAINING"),
         ({"--batch-size": 0}, "E-TASK-TRAINING"),
         ({"--lr": "nan"}, "E-TASK-TRAINING"),

@@ -203,6 +203,7 @@ def test_a_refusing_device_and_a_spent_budget_are_named(bundle: Path, run, tmp_p
         delta=1e-5,
         epsilon_budget=1e6,
         rounds=4,
+        rotation=None,
     )
     spec["--epsilon-budget"] = plan.epsilon_after(2) * 1.0001
     with LiveFleet(tmp_path, devices=4) as fleet:

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from edgefl.demo.chaos import BROKER, GATEWAY, Seen, make_kill_plan
-from edgefl.protocol.reasons import OPEN_PHASES, Phase
+from edgefl.protocol.reasons import AdversaryClass, Phase, phases_of
 from edgefl.protocol.round_messages import CheckIn, MaskedInput, RevealedShares, SharedKeys
 
+PHASES = phases_of(AdversaryClass.HONEST_BUT_CURIOUS)
 DEMO = (sys.executable, "-m", "edgefl.cli", "demo")
 
 
@@ -58,7 +59,7 @@ def test_the_demo_passes_and_says_what_it_did(tmp_path: Path) -> None:
     assert result["rounds"] == result["rounds_completed"] == 20
     assert result["exact_sum"] is True
     assert result["accuracy"] >= 0.65
-    assert all(result["dropouts"][phase.name] >= 1 for phase in OPEN_PHASES)
+    assert all(result["dropouts"][phase.name] >= 1 for phase in PHASES)
     assert 1_100 < result["epsilon_server"] < 1_300
     details = json.loads((tmp_path / "out" / "demo.json").read_text())
     committed = [event for event in details["attempts"] if event["outcome"] == "COMMITTED"]
@@ -112,9 +113,11 @@ def test_devices_and_rounds_out_of_range_are_refused() -> None:
         assert done.stderr.count("\n") == 1
 
 
-def test_the_kill_plan_reaches_every_phase_and_keeps_the_floor() -> None:
-    plan = make_kill_plan(rounds=20, devices=16, survivor_floor=10)
-    by_phase = dict.fromkeys(OPEN_PHASES, 0)
+@pytest.mark.parametrize("adversary", AdversaryClass)
+def test_the_kill_plan_reaches_every_phase_and_keeps_the_floor(adversary: AdversaryClass) -> None:
+    phases = phases_of(adversary)
+    plan = make_kill_plan(rounds=20, devices=16, survivor_floor=10, phases=phases)
+    by_phase = dict.fromkeys(phases, 0)
     by_round: dict[int, int] = {}
     for (number, phase), count in plan.wanted.items():
         by_phase[phase] += count
@@ -128,7 +131,7 @@ def test_the_kill_plan_reaches_every_phase_and_keeps_the_floor() -> None:
 
 
 def test_a_victim_dies_after_its_message_of_the_phase_before() -> None:
-    plan = make_kill_plan(rounds=20, devices=16, survivor_floor=10)
+    plan = make_kill_plan(rounds=20, devices=16, survivor_floor=10, phases=PHASES)
     plan.wanted.clear()
     plan.wanted[5, Phase.UNMASKING] = 1
     plan.wanted[6, Phase.CHECK_IN] = 1
@@ -148,7 +151,7 @@ def test_a_victim_dies_after_its_message_of_the_phase_before() -> None:
 
 
 def test_broker_and_gateway_die_once() -> None:
-    plan = make_kill_plan(rounds=20, devices=16, survivor_floor=10)
+    plan = make_kill_plan(rounds=20, devices=16, survivor_floor=10, phases=PHASES)
     plan.wanted.clear()
     struck = []
     for number in range(1, 21):

@@ -1,5 +1,6 @@
 """Every command in the documents works: run here, run by the named test, or at least parsed."""
 
+import json
 import os
 import re
 import shlex
@@ -19,7 +20,7 @@ from edgefl.cli import main as command_line
 
 ROOT = Path(__file__).resolve().parents[2]
 _PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
-_PORT_IN_README = "18830"
+_PORTS_IN_README = ("18830", "18831")
 _BLOCK = re.compile(
     r"(?:^<!-- (?P<marker>[a-z-]+)(?:: (?P<value>[^ ]+))? -->\n+)?^```sh\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
@@ -89,7 +90,13 @@ def test_the_documents_hold_the_blocks_that_are_tested_here() -> None:
         "devices",
         "owner",
         "owner-later",
+        "operator",
+        "strict-gateway",
+        "strict-devices",
+        "operator-later",
+        "strict-owner",
     }
+    assert sum(block.marker == "shortened" for block in BLOCKS) == 1
     assert any(block.marker is None for block in BLOCKS)
     fences = sum(page.read_text(encoding="utf-8").count("```sh\n") for page in _PAGES)
     assert fences == len(BLOCKS)
@@ -97,7 +104,7 @@ def test_the_documents_hold_the_blocks_that_are_tested_here() -> None:
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
 def test_block_is_sound(block: Block) -> None:
-    assert block.marker in {None, "run-by", "terminal", "parse-only"}
+    assert block.marker in {None, "run-by", "terminal", "parse-only", "shortened"}
     subprocess.run(["bash", "-n", "-c", block.text], check=True)
     for command in _commands(block.text):
         options = command_line._parse(command)
@@ -116,19 +123,23 @@ def _named_in_text() -> list[str]:
     named = set()
     for page in _PAGES:
         for span in _SPAN.findall(page.read_text(encoding="utf-8")):
-            command = [word for word in span.split()[1:] if re.fullmatch(r"[a-z|-]+", word)]
-            *first, last = command
-            named |= {" ".join([*first, choice]) for choice in last.split("|")}
+            words = [word for word in span.split()[1:] if re.fullmatch(r"[a-z|-]+", word)]
+            options = [word for word in words if word.startswith("--")]
+            *first, last = [word for word in words if word not in options]
+            named |= {" ".join([*first, choice, *options]) for choice in last.split("|")}
     return sorted(named)
 
 
 @pytest.mark.parametrize("command", _named_in_text())
 def test_command_named_in_text_exists(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    words = [word for word in command.split() if word != "--help"]
+    words = [word for word in command.split() if not word.startswith("--")]
     with pytest.raises(SystemExit) as ended:
         command_line._parse([*words, "--help"])
     assert ended.value.code == 0
-    assert f"usage: edgefl {words[0]}" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert f"usage: edgefl {words[0]}" in shown
+    for option in command.split()[len(words) :]:
+        assert re.search(rf"{option}\b", shown), option
 
 
 @pytest.mark.parametrize("block", [block for block in BLOCKS if block.marker == "run-by"], ids=str)
@@ -188,27 +199,41 @@ class _Terminal:
         raise AssertionError("processes are left: " + self.shown())
 
 
+def _terminal_blocks() -> dict[str, str]:
+    """Return the blocks that run beside others, by name, each of the README's ports replaced."""
+    ports = {port: str(_free_port()) for port in _PORTS_IN_README}
+    blocks = {str(block.value): block.text for block in BLOCKS if block.marker == "terminal"}
+    for listed, free in ports.items():
+        blocks = {name: text.replace(listed, free) for name, text in blocks.items()}
+    return blocks
+
+
+def _wait_for(text: str, terminal: _Terminal, others: _Terminal) -> None:
+    deadline_s = time.monotonic() + 100
+    while text not in (shown := terminal.shown()):
+        is_hopeless = time.monotonic() > deadline_s or " failed: " in shown
+        assert not is_hopeless, shown + others.shown()
+        time.sleep(0.5)
+
+
+def _run(text: str, folder: Path) -> str:
+    done = _bash(text, folder, timeout_s=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def _start(text: dict[str, str], names: tuple[str, str], folder: Path) -> list[_Terminal]:
+    return [_Terminal(text[name], folder, folder / f"{name}.log") for name in names]
+
+
 def test_three_terminals_train_a_model(tmp_path: Path) -> None:
-    port = str(_free_port())
-    text = {
-        block.value: block.text.replace(_PORT_IN_README, port)
-        for block in BLOCKS
-        if block.marker == "terminal"
-    }
-    terminals = [
-        _Terminal(text[name], tmp_path, tmp_path / f"{name}.log") for name in ("gateway", "devices")
-    ]
+    text = _terminal_blocks()
+    terminals = _start(text, ("gateway", "devices"), tmp_path)
     gateway, devices = terminals
     try:
-        submitted = _bash(text["owner"], tmp_path, timeout_s=60)
-        assert submitted.returncode == 0, submitted.stderr
-        deadline_s = time.monotonic() + 100
-        while "task exercises done: 2 rounds" not in gateway.shown():
-            assert time.monotonic() < deadline_s, gateway.shown() + devices.shown()
-            time.sleep(0.5)
-        fetched = _bash(text["owner-later"], tmp_path, timeout_s=60)
-        assert fetched.returncode == 0, fetched.stderr
-        assert "after 2 of 2 rounds" in fetched.stdout
+        _run(text["owner"], tmp_path)
+        _wait_for("task exercises done: 2 rounds", gateway, devices)
+        assert "after 2 of 2 rounds" in _run(text["owner-later"], tmp_path)
     finally:
         for terminal in terminals:
             terminal.end()
@@ -217,3 +242,35 @@ def test_three_terminals_train_a_model(tmp_path: Path) -> None:
         tmp_path / "run" / "exercises.onnx", providers=["CPUExecutionProvider"]
     )
     assert len(session.get_inputs()) == 1
+
+
+@pytest.mark.timeout(240)
+def test_an_operator_signs_the_roster_of_a_gateway_that_is_not_trusted(tmp_path: Path) -> None:
+    text = _terminal_blocks()
+    _run(text["operator"], tmp_path)
+    terminals = _start(text, ("strict-gateway", "strict-devices"), tmp_path)
+    gateway, devices = terminals
+    try:
+        _run(text["strict-owner"], tmp_path)
+        _wait_for("6 devices wait to be enrolled", gateway, devices)
+        assert "6 devices" in _run(text["operator-later"], tmp_path)
+        _wait_for("task strict done: 1 rounds", gateway, devices)
+    finally:
+        for terminal in terminals:
+            terminal.end()
+    assert "6 of 6 enrolled devices, roster 1 (roster signed by an operator)" in gateway.shown()
+    assert "CERTIFICATE" in gateway.shown()
+    assert "COMMITTED: sum of 6 devices, check held" in gateway.shown()
+
+
+def test_the_shortened_demo_completes_its_rounds(tmp_path: Path) -> None:
+    (block,) = [block for block in BLOCKS if block.marker == "shortened"]
+    command = f"{block.text.strip()} --devices 6 --rounds 2 --no-kill --json --out out"
+    done = _bash(command, tmp_path, timeout_s=110)
+    outcome = json.loads(done.stdout.splitlines()[-1])
+    assert outcome["rounds_completed"] == outcome["rounds"] == 2
+    assert outcome["exact_sum"] is True
+    assert "malicious" in done.stderr
+    failed = [line for line in done.stderr.splitlines() if line.startswith("FAILED: ")]
+    # So few rounds do not train a model.
+    assert all("accuracy" in line for line in failed), done.stderr

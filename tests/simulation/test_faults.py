@@ -10,7 +10,7 @@ import pytest
 
 from edgefl.errors import DataError
 from edgefl.protocol.plan import SessionPlan
-from edgefl.protocol.reasons import OPEN_PHASES
+from edgefl.protocol.reasons import AdversaryClass, phases_of
 from edgefl.training.bundle import read_bundle
 from edgefl.types import Update
 from firmware_sim.battery import PowerProfile
@@ -18,6 +18,7 @@ from firmware_sim.fleet import GatewayDeath, Scenario, SimulationResult, run_sce
 from firmware_sim.spar_scenario import spar_scenario
 
 _DEVICES = 10
+_PHASES = phases_of(AdversaryClass.HONEST_BUT_CURIOUS)
 _FLOOR = 7  # of ten: the task's default, five eighths
 _NO_PANEL = PowerProfile(capacity_j=200.0, idle_w=0.01, training_w=2.5, charging_w=0.0)
 _WEAK_SHARE = 0.003  # 0.6 J: a minute of waiting, but less than the shortest training, 1.06 J
@@ -131,7 +132,9 @@ def test_rounds_commit_although_every_fifth_transmission_is_lost() -> None:
     assert all(row["survivors"] >= _FLOOR for row in committed)  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("phase", [phase.name for phase in OPEN_PHASES])
+@pytest.mark.parametrize(
+    "phase", [phase.name for phase in phases_of(AdversaryClass.HONEST_BUT_CURIOUS)]
+)
 def test_a_killed_gateway_names_the_open_round_and_goes_on(phase: str) -> None:
     scenario = replace(_scenario(rounds=2), train=_drift)
     death = GatewayDeath(at_s=_middle_of_first(phase), outage_s=1.5)

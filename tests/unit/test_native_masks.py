@@ -1,15 +1,17 @@
 """Masks, sharing, packing and checks of the core against plain Python written from the RFC."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from edgefl import _native
-from edgefl._native import Mask, Seed
-from edgefl.errors import ShareError
+from edgefl._native import CancelFlag, Mask, Seed
+from edgefl.errors import Cancelled, ShareError
 
 FIELD = 2**61 - 1
 WORD = 2**32
@@ -88,21 +90,85 @@ def test_pairwise_masks_cancel_in_the_sum() -> None:
     assert (total == updates.sum(axis=0)).all()
 
 
-def test_masks_are_uniform_and_use_the_whole_seed() -> None:
-    """Chi-square over 256 residues, 2^16 words: P(over 347) is about 1e-4 for a right PRG."""
-    for bits, shift in ((8, 0), (20, 12), (32, 24)):
-        values = np.zeros(1 << 16, dtype=np.uint32)
-        _native.apply_masks(values, bits, masks([Seed.from_bytes(bytes(range(32)))], []))
-        counts = np.bincount(values >> shift, minlength=256)
-        assert len(counts) == 256
-        assert ((counts - 256.0) ** 2 / 256).sum() < 347
-    outputs = set()
-    for bit in range(256):
-        values = np.zeros(4, dtype=np.uint32)
-        seed = Seed.from_bytes((1 << bit).to_bytes(32, "little"))
-        _native.apply_masks(values, 32, masks([seed], []))
-        outputs.add(values.tobytes())
-    assert len(outputs) == 256
+LANES = [np.uint16, np.uint32]
+PRGS = [CHACHA20, AES_128_CTR]
+
+
+def expand(raw_seed: bytes, prg: int, length: int, lane: type, bits: int) -> np.ndarray:
+    lanes = np.zeros(length, dtype=lane)
+    _native.apply_masks(lanes, bits, masks([Seed.from_bytes(raw_seed)], [], prg))
+    return lanes
+
+
+@pytest.mark.parametrize("prg", PRGS)
+def test_narrow_and_wide_lanes_cut_one_stream(prg: int) -> None:
+    key = bytes(range(32))
+    wide = expand(key, prg, 5000, np.uint32, 32)
+    narrow = expand(key, prg, 10_000, np.uint16, 16)
+    assert wide.astype("<u4").tobytes() == narrow.astype("<u2").tobytes()
+
+
+@pytest.mark.parametrize("prg", PRGS)
+@pytest.mark.parametrize("lane", LANES)
+def test_masks_are_uniform(prg: int, lane: type) -> None:
+    """Chi-square over 256 residues, 2^16 lanes: P(over 347) is about 1e-4 for a right PRG."""
+    width = np.iinfo(lane).bits
+    for bits in {8, 11, width - 3, width}:
+        values = expand(bytes(range(32)), prg, 1 << 16, lane, bits)
+        for shift in (0, bits - 8):
+            counts = np.bincount(values >> shift & 255, minlength=256)
+            assert len(counts) == 256
+            assert ((counts - 256.0) ** 2 / 256).sum() < 347
+
+
+@pytest.mark.parametrize("prg", PRGS)
+@pytest.mark.parametrize("lane", LANES)
+def test_every_residue_occurs(prg: int, lane: type) -> None:
+    """2^21 lanes over 2^16 residues: a right PRG misses one with probability 2^16 e^-32."""
+    values = expand(bytes(range(1, 33)), prg, 1 << 21, lane, 16)
+    assert len(np.unique(values)) == 1 << 16
+
+
+def bits_that_matter(expander: Callable[[bytes], bytes]) -> set[int]:
+    """Return the bits of a 32-byte seed that change the mask when flipped."""
+    start = bytes(range(100, 132))
+    number = int.from_bytes(start, "little")
+    usual = expander(start)
+    return {
+        bit for bit in range(256) if expander((number ^ 1 << bit).to_bytes(32, "little")) != usual
+    }
+
+
+@pytest.mark.parametrize(("prg", "width"), [(CHACHA20, 256), (AES_128_CTR, 128)])
+@pytest.mark.parametrize("lane", LANES)
+def test_every_bit_of_the_key_matters(prg: int, width: int, lane: type) -> None:
+    bits = np.iinfo(lane).bits
+    found = bits_that_matter(lambda seed: expand(seed, prg, 16, lane, bits).tobytes())
+    assert found == set(range(width))
+
+
+def test_a_seed_folded_to_32_bits_would_be_noticed() -> None:
+    """What a generator seeded with 32 bits does (NumPy's legacy one, for example) is seen above."""
+
+    def folded(seed: bytes) -> bytes:
+        return expand(seed[:4] + bytes(28), CHACHA20, 16, np.uint32, 32).tobytes()
+
+    assert bits_that_matter(folded) == set(range(32))
+
+
+def test_a_flag_ends_masking_in_another_thread() -> None:
+    """Without the flag the masks would take seconds."""
+    added = masks([Seed.generate() for _ in range(500)], [])
+    lanes = np.zeros(1 << 21, dtype=np.uint32)
+    flag = CancelFlag()
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(_native.apply_masks, lanes, 32, added, 1, flag)
+        assert not flag.is_cancelled
+        flag.cancel()
+        with pytest.raises(Cancelled, match="E-CANCELLED"):
+            future.result(timeout=30)
+    assert flag.is_cancelled
+    assert not lanes.any()
 
 
 def share_limbs(secret: bytes, threshold: int, point: int, words: list[int]) -> list[int]:
@@ -160,19 +226,28 @@ def test_packing_is_one_long_little_endian_number(bits: int, raw: list[int]) -> 
         assert out.tolist() == values
 
 
-@settings(max_examples=10, deadline=None)
-@given(RING_BITS, KEYS, st.lists(st.integers(0, WORD - 1), max_size=40))
+def odd_words(session_id: bytes, info: str, count: int) -> NDArray[np.uint32]:
+    """Return the first words of a derived stream, each with its lowest bit set."""
+    words = np.zeros(count, dtype=np.uint32)
+    key = Seed.from_bytes(session_id).derive(b"", info.encode())
+    _native.apply_masks(words, 32, [Mask(key, 1, subtract=False)])
+    return words | 1
+
+
+@settings(max_examples=25, deadline=None)
+@given(RING_BITS, KEYS, st.integers(0, 3000), st.integers(0, WORD - 1))
 def test_check_coordinates_follow_their_definition(
-    bits: int, session_id: bytes, values: list[int]
+    bits: int, session_id: bytes, length: int, factor: int
 ) -> None:
+    places = np.arange(length)
+    values = places.astype(np.uint32) * np.uint32(factor) + np.uint32(1)
     expected = []
     for row in range(_native.CHECK_COORDINATES):
-        info = f"check row {row}".encode()
-        key = Seed.from_bytes(session_id).derive(b"", info).export_bytes()
-        terms = zip(values, chacha20_words(key), strict=False)
-        expected.append(sum(value * (word | 1) for value, word in terms) % 2**bits)
-    found = _native.check_coordinates(np.array(values, dtype=np.uint32), bits, session_id)
-    assert found == expected
+        place_factors = odd_words(session_id, f"check row {row}", 1024)
+        tile_factors = odd_words(session_id, f"check row {row} tiles", 3)
+        coefficients = place_factors[places % 1024] * tile_factors[places // 1024]
+        expected.append(int((coefficients * values).sum(dtype=np.uint32)) % 2**bits)
+    assert _native.check_coordinates(values, bits, session_id) == expected
 
 
 @given(RING_BITS, st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20))

@@ -9,7 +9,7 @@ from hashlib import sha256
 import pytest
 
 from edgefl import _native
-from edgefl._native import AgreementKey, Seed, SigningKey
+from edgefl._native import AgreementKey, Mask, Seed, SigningKey
 from edgefl.errors import ConfigError, EdgeflError, RemoteProtocolError, ShareError
 
 SECRET = bytes(range(100, 132))
@@ -17,6 +17,7 @@ HOLDERS = [
     Seed.from_bytes(SECRET),
     AgreementKey.from_seed(Seed.from_bytes(SECRET)),
     SigningKey.from_seed(Seed.from_bytes(SECRET)),
+    Mask(Seed.from_bytes(SECRET), 1, subtract=False),
 ]
 
 

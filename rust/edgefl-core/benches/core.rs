@@ -7,8 +7,8 @@ use std::hint::black_box;
 use criterion::{criterion_group, criterion_main, Bencher, Criterion, Throughput};
 use edgefl_core::{
     add_skellam_noise, apply_masks, check_coordinates, combine_shares, pack, quantize,
-    split_secret, unpack, Backend, Lane, Mask, MaskExpander, Prg, QuantizeSettings, RingBits, Seed,
-    Share, Sign, TILE_BYTES,
+    split_secret, unpack, verify, AgreementKey, Backend, Lane, Mask, MaskExpander, Prg,
+    QuantizeSettings, RingBits, Seed, Share, Sign, SigningKey, TILE_BYTES,
 };
 
 const COORDINATES: usize = 1 << 16;
@@ -74,6 +74,28 @@ fn sharing(criterion: &mut Criterion) {
     group.finish();
 }
 
+fn keys(criterion: &mut Criterion) {
+    let key = AgreementKey::from_seed(&seed(1));
+    let peers: Vec<[u8; 32]> = (2..102)
+        .map(|byte| AgreementKey::from_seed(&seed(byte)).public_key())
+        .collect();
+    let peers: Vec<&[u8]> = peers.iter().map(<[u8; 32]>::as_slice).collect();
+    let infos = [b"info".as_slice(); 100];
+    let signer = SigningKey::from_seed(&seed(1));
+    let (public_key, message) = (signer.public_key(), [7; 200]);
+    let signature = signer.sign(&message);
+    let mut group = criterion.benchmark_group("keys");
+    group.throughput(Throughput::Elements(100));
+    group.bench_function("agree with 100", |bencher| {
+        bencher.iter(|| key.agree_many(black_box(&peers), b"salt", &infos, 1));
+    });
+    group.throughput(Throughput::Elements(1));
+    group.bench_function("verify", |bencher| {
+        bencher.iter(|| verify(black_box(&public_key), &message, &signature));
+    });
+    group.finish();
+}
+
 fn packing(criterion: &mut Criterion) {
     let mut values = vec![0; COORDINATES];
     let key = seed(1);
@@ -116,5 +138,5 @@ fn integers(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, masks, sharing, packing, integers);
+criterion_group!(benches, masks, sharing, keys, packing, integers);
 criterion_main!(benches);

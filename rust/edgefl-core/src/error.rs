@@ -105,6 +105,27 @@ pub enum CoreError {
         /// The scale asked for.
         found: f64,
     },
+    /// The clip norm is not a positive finite number.
+    ClipNorm {
+        /// The clip norm asked for.
+        found: f64,
+    },
+    /// A rotation block is no power of two, or too large.
+    RotationBlock {
+        /// The block asked for.
+        found: i64,
+    },
+    /// A weight is negative, above its bound, or not 1 where there are no weights.
+    Weight {
+        /// The weight asked for.
+        found: i64,
+        /// The largest weight.
+        bound: i64,
+    },
+    /// Noise was asked for together with weights.
+    WeightedNoise,
+    /// A sum lost its content by an error in the middle of unmasking.
+    SumSpoilt,
     /// The bound on the squared norm is NaN or negative.
     NormBound {
         /// The bound asked for.
@@ -217,6 +238,7 @@ impl CoreError {
     /// Returns the code and phrases shown to the user, and the family of exceptions.
     pub fn report(&self) -> ErrorReport {
         self.argument_report()
+            .or_else(|| self.encoding_report())
             .or_else(|| self.update_report())
             .or_else(|| self.share_report())
             .unwrap_or_else(|| self.other_report())
@@ -255,24 +277,6 @@ impl CoreError {
                 format!("values below 2^{ring_bits}"),
                 format!("a larger value at index {index}"),
                 "reduce to the ring before packing",
-            ),
-            Self::QuantizeScale { found } => (
-                "E-QUANTIZE-SCALE",
-                "a positive, finite quantization scale".to_owned(),
-                found.to_string(),
-                "take the scale from the privacy plan",
-            ),
-            Self::NormBound { found } => (
-                "E-NORM-BOUND",
-                "a bound on the squared norm of zero or more".to_owned(),
-                found.to_string(),
-                "take the bound from the privacy plan",
-            ),
-            Self::Attempts { found } => (
-                "E-ATTEMPTS",
-                "1 to 4294967295 rounding attempts".to_owned(),
-                found.to_string(),
-                "64 attempts are plenty",
             ),
             Self::Threads { found } => (
                 "E-THREADS",
@@ -324,6 +328,64 @@ impl CoreError {
         })
     }
 
+    fn encoding_report(&self) -> Option<ErrorReport> {
+        let (code, expected, found, advice) = match self {
+            Self::QuantizeScale { found } => (
+                "E-QUANTIZE-SCALE",
+                "a positive, finite quantization scale".to_owned(),
+                found.to_string(),
+                "take the scale from the privacy plan",
+            ),
+            Self::ClipNorm { found } => (
+                "E-CLIP-NORM",
+                "a positive, finite clip norm".to_owned(),
+                found.to_string(),
+                "take the clip norm from the privacy plan",
+            ),
+            Self::RotationBlock { found } => (
+                "E-ROTATION-BLOCK",
+                format!(
+                    "a rotation block that is a power of two up to {}",
+                    crate::rotation::MAX_ROTATION_BLOCK
+                ),
+                found.to_string(),
+                "take the block from the privacy plan",
+            ),
+            Self::Weight { found, bound } => (
+                "E-WEIGHT",
+                format!("a weight up to {bound}, and 1 where the bound is 1"),
+                found.to_string(),
+                "cap the weight at the bound of the privacy plan",
+            ),
+            Self::SumSpoilt => (
+                "E-SUM-SPOILT",
+                "a sum whose unmasking ended well".to_owned(),
+                "one that failed or was cancelled in the middle".to_owned(),
+                "start the session again",
+            ),
+            Self::NormBound { found } => (
+                "E-NORM-BOUND",
+                "a bound on the squared norm of zero or more".to_owned(),
+                found.to_string(),
+                "take the bound from the privacy plan",
+            ),
+            Self::Attempts { found } => (
+                "E-ATTEMPTS",
+                "1 to 4294967295 rounding attempts".to_owned(),
+                found.to_string(),
+                "64 attempts are plenty",
+            ),
+            _ => return None,
+        };
+        Some(ErrorReport {
+            kind: ErrorKind::Config,
+            code,
+            expected,
+            found,
+            advice,
+        })
+    }
+
     fn update_report(&self) -> Option<ErrorReport> {
         let (code, expected, found, advice) = match self {
             Self::UpdateNotFinite { index, count } => (
@@ -334,7 +396,7 @@ impl CoreError {
             ),
             Self::UpdateRange { index } => (
                 "E-UPDATE-RANGE",
-                "scaled update values below 2^52".to_owned(),
+                "an update below 2^50 after scaling".to_owned(),
                 format!("a larger one at index {index}"),
                 "clip the update, or lower the quantization scale",
             ),
@@ -343,6 +405,12 @@ impl CoreError {
                 format!("an update with squared norm of at most {bound} after scaling"),
                 "a longer one even when rounded toward zero".to_owned(),
                 "clip the update before quantizing it",
+            ),
+            Self::WeightedNoise => (
+                "E-WEIGHTED-NOISE",
+                "no noise where updates have weights".to_owned(),
+                "a noise variance above zero".to_owned(),
+                "a weight multiplies what one device can change: use one or the other",
             ),
             Self::NoiseVariance { found } => (
                 "E-NOISE-VARIANCE",

@@ -26,33 +26,49 @@ mod backend;
 mod batch;
 mod cancel;
 mod check;
+mod encode;
 mod error;
 mod field;
 mod kdf;
+mod lanes;
 mod mask;
 mod noise;
 mod pack;
 mod prg;
 mod quantize;
 mod ring;
+mod ring_sum;
+mod rotation;
+mod rounding;
 mod secret;
+mod selftest;
 mod shamir;
 mod signature;
+mod tiles;
 
 pub use aead::{open_many, open_sealed, seal, seal_many, seal_with_nonce, NONCE_BYTES, TAG_BYTES};
 pub use agreement::{agreement_public_keys, AgreementKey};
 pub use backend::{has_aes_hardware, Backend, Sign};
 pub use cancel::CancelFlag;
 pub use check::{check_coordinates, CHECK_COORDINATES};
+pub use encode::{encode_and_mask, weight_slot, EncodeSecrets, EncodeSettings};
 pub use error::{CoreError, ErrorKind, ErrorReport};
 pub use kdf::hkdf_sha256;
-pub use mask::{apply_masks, Mask, MaskExpander, MAX_THREADS, TILE_BYTES};
-pub use noise::{add_skellam_noise, PoissonTable, MAX_NOISE_VARIANCE};
+pub use mask::{aes_128_ctr_keystream, apply_masks, Mask, MaskExpander, MAX_THREADS, TILE_BYTES};
+pub use noise::{
+    add_skellam_noise, NoNoise, NoiseSource, PoissonTable, SkellamNoise, MAX_NOISE_VARIANCE,
+};
 pub use pack::{pack, packed_bytes, unpack};
 pub use prg::{Keystream, Prg, RandomWords};
-pub use quantize::{quantize, QuantizeSettings, MAX_QUANTIZED};
+pub use quantize::{
+    clip_factor, quantize, round_inside_bound, update_norm, QuantizeSettings, MAX_ATTEMPTS,
+    MAX_QUANTIZED,
+};
 pub use ring::{add_in_ring, reduce_to_ring, Lane, RingBits};
+pub use ring_sum::RingSum;
+pub use rotation::{decode_sum, Rotation, MAX_ROTATION_BLOCK};
 pub use secret::{Seed, SECRET_BYTES};
+pub use selftest::{self_test, CheckResult};
 pub use shamir::{
     combine_many, combine_shares, split_secret, split_secrets, Share, Shares, MAX_POINT,
     SHARE_BYTES,

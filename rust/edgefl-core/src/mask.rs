@@ -142,6 +142,36 @@ pub fn apply_masks<L: Lane>(
     })
 }
 
+/// Returns AES-128-CTR keystream from any counter block, by the code asked for.
+///
+/// For the vectors of the standards and the self-test: masks always begin at zero.
+///
+/// # Errors
+/// [`CoreError::Backend`] where this processor lacks the code; [`CoreError::StreamLength`] where the
+/// last 4 bytes of the counter would overflow.
+pub fn aes_128_ctr_keystream(
+    key: &[u8; 16],
+    counter_block: &[u8; 16],
+    backend: Backend,
+    blocks: usize,
+) -> Result<Vec<u8>, CoreError> {
+    let mut seed = Seed::zero();
+    seed.bytes_mut()[..key.len()].copy_from_slice(key);
+    let mut prefix = [0; 12];
+    let (start, counter) = counter_block.split_at(prefix.len());
+    prefix.copy_from_slice(start);
+    let first_block = counter
+        .iter()
+        .fold(0, |value, byte| value << 8 | u64::from(*byte));
+    if first_block + blocks as u64 > MOST_BLOCKS {
+        return Err(CoreError::StreamLength);
+    }
+    let key = MaskKey::aes_128_ctr(&seed, &prefix, backend)?;
+    let mut words = vec![0_u32; 4 * blocks];
+    key.combine(&mut words, 4 * first_block, Sign::Add)?;
+    Ok(words.into_iter().flat_map(u32::to_le_bytes).collect())
+}
+
 fn work_off<L: Lane>(
     queue: &TileQueue<'_, L>,
     expander: &MaskExpander,

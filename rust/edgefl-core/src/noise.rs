@@ -24,6 +24,7 @@ use zeroize::Zeroizing;
 use crate::error::CoreError;
 use crate::prg::RandomWords;
 use crate::secret::Seed;
+use crate::tiles::TILE;
 
 /// Largest variance: 4,096 parts of lambda = 2^24.
 pub const MAX_NOISE_VARIANCE: f64 = 137_438_953_472.0; // 2^37
@@ -106,13 +107,93 @@ impl PoissonTable {
     }
 }
 
-/// Adds Skellam noise to each value; the variance is rounded up to a multiple of 2^-15.
+/// Integer noise that is drawn tile by tile, so that threads give the same integers.
+pub trait NoiseSource: Sync {
+    /// Hands the noise of one tile of 4096 coordinates to `take`, which gets each place in the tile
+    /// at most once.
+    ///
+    /// # Errors
+    /// [`CoreError::StreamLength`] at the end of the tile's stream.
+    fn draw_tile(
+        &self,
+        tile_index: usize,
+        coordinates: usize,
+        take: &mut dyn FnMut(usize, i64),
+    ) -> Result<(), CoreError>;
+}
+
+/// No noise at all: the exact mode.
+pub struct NoNoise;
+
+impl NoiseSource for NoNoise {
+    fn draw_tile(
+        &self,
+        _tile_index: usize,
+        _coordinates: usize,
+        _take: &mut dyn FnMut(usize, i64),
+    ) -> Result<(), CoreError> {
+        Ok(())
+    }
+}
+
+/// Skellam noise of one variance from one seed.
 ///
-/// Draws per coordinate, for each part: first the positive Poisson, then the negative one. A
-/// variance of zero adds nothing.
+/// Each tile has a seed of its own, HKDF-SHA256 of the noise seed with info `noise tile t`. Draws per
+/// coordinate, for each part: first the positive Poisson, then the negative one.
 ///
 /// Privacy: noise is drawn for one update and never again under the same masks; the seed must be
 /// fresh, or two updates differ by the data alone.
+pub struct SkellamNoise {
+    table: PoissonTable,
+    parts: u64,
+    seed: Seed,
+}
+
+impl SkellamNoise {
+    /// Builds the sampler; the variance is rounded up to a multiple of 2^-15. `None` for a variance
+    /// of zero.
+    ///
+    /// # Errors
+    /// [`CoreError::NoiseVariance`].
+    pub fn new(variance: f64, noise_seed: &Seed) -> Result<Option<Self>, CoreError> {
+        let units = lambda_units_of(variance)?;
+        if units == 0 {
+            return Ok(None);
+        }
+        let parts = units.div_ceil(MAX_PART_UNITS);
+        Ok(Some(Self {
+            table: PoissonTable::new(units.div_ceil(parts))?,
+            parts,
+            seed: noise_seed.duplicate(),
+        }))
+    }
+}
+
+impl NoiseSource for SkellamNoise {
+    fn draw_tile(
+        &self,
+        tile_index: usize,
+        coordinates: usize,
+        take: &mut dyn FnMut(usize, i64),
+    ) -> Result<(), CoreError> {
+        let seed = self
+            .seed
+            .derive(&[], format!("noise tile {tile_index}").as_bytes());
+        let mut words = RandomWords::new(&seed);
+        let mut noise = Zeroizing::new(0_i64);
+        for place in 0..coordinates {
+            *noise = 0;
+            for _ in 0..self.parts {
+                *noise += self.table.draw(&mut words)?;
+                *noise -= self.table.draw(&mut words)?;
+            }
+            take(place, *noise);
+        }
+        Ok(())
+    }
+}
+
+/// Adds Skellam noise to each value; a variance of zero adds nothing.
 ///
 /// # Errors
 /// [`CoreError::NoiseVariance`], [`CoreError::NoiseOverflow`] or [`CoreError::StreamLength`].
@@ -121,23 +202,22 @@ pub fn add_skellam_noise(
     variance: f64,
     noise_seed: &Seed,
 ) -> Result<(), CoreError> {
-    let units = lambda_units_of(variance)?;
-    if units == 0 {
+    let Some(source) = SkellamNoise::new(variance, noise_seed)? else {
         return Ok(());
-    }
-    let parts = units.div_ceil(MAX_PART_UNITS);
-    let table = PoissonTable::new(units.div_ceil(parts))?;
-    let mut words = RandomWords::new(noise_seed);
-    let mut noise = Zeroizing::new(0_i64);
-    for (index, value) in values.iter_mut().enumerate() {
-        *noise = 0;
-        for _ in 0..parts {
-            *noise += table.draw(&mut words)?;
-            *noise -= table.draw(&mut words)?;
+    };
+    for (tile_index, tile) in values.chunks_mut(TILE).enumerate() {
+        let mut overflow = None;
+        source.draw_tile(
+            tile_index,
+            tile.len(),
+            &mut |place, noise| match tile[place].checked_add(noise) {
+                Some(sum) => tile[place] = sum,
+                None => overflow = overflow.or(Some(tile_index * TILE + place)),
+            },
+        )?;
+        if let Some(index) = overflow {
+            return Err(CoreError::NoiseOverflow { index });
         }
-        *value = value
-            .checked_add(*noise)
-            .ok_or(CoreError::NoiseOverflow { index })?;
     }
     Ok(())
 }

@@ -1,13 +1,19 @@
-//! Packs ring vectors into b bits per coordinate, least significant bit first.
+//! Packs ring vectors into b bits per coordinate, least significant bit first, and adds packed ones.
 //!
 //! Value i takes bits i*b to i*b + b - 1 of the byte string, bit 0 of a byte being its lowest.
 //! The unused high bits of the last byte are zero; unpacking refuses anything else, so that a
 //! vector has one packed form.
+//!
+//! Eight values take b whole bytes. The hot loops do 32 at a time, b words, with b known to the compiler,
+//! so that every shift is a constant; the rest goes through a generic loop. Cost: about 0.5 ns per
+//! coordinate either way.
 
 use crate::error::CoreError;
+use crate::lanes::RingLane;
 use crate::ring::{same_length, RingBits};
 
-const WORD_BITS: u32 = 32;
+const WORD_BITS: usize = 32;
+const GROUP: usize = 32;
 
 /// Returns the bytes that `count` values take, or `None` where that leaves `usize`.
 pub fn packed_bytes(count: usize, ring: RingBits) -> Option<usize> {
@@ -20,7 +26,6 @@ pub fn packed_bytes(count: usize, ring: RingBits) -> Option<usize> {
 ///
 /// # Errors
 /// [`CoreError::RingValue`] for a larger value, [`CoreError::Length`] beyond `usize`.
-#[allow(clippy::cast_possible_truncation)] // the low 32 bits of the pending ones are meant
 pub fn pack(values: &[u32], ring: RingBits) -> Result<Vec<u8>, CoreError> {
     if let Some(index) = values.iter().position(|value| *value > ring.mask()) {
         return Err(CoreError::RingValue {
@@ -33,19 +38,8 @@ pub fn pack(values: &[u32], ring: RingBits) -> Result<Vec<u8>, CoreError> {
         expected: usize::MAX / RingBits::MAX as usize,
         found: values.len(),
     })?;
-    let mut packed = Vec::with_capacity(size_bytes + 4);
-    let (mut pending, mut pending_bits) = (0_u64, 0);
-    for value in values {
-        pending |= u64::from(*value) << pending_bits;
-        pending_bits += ring.bits();
-        if pending_bits >= WORD_BITS {
-            packed.extend_from_slice(&(pending as u32).to_le_bytes());
-            pending >>= WORD_BITS;
-            pending_bits -= WORD_BITS;
-        }
-    }
-    packed.extend_from_slice(&(pending as u32).to_le_bytes());
-    packed.truncate(size_bytes);
+    let mut packed = vec![0; size_bytes];
+    pack_lanes(values, ring, &mut packed);
     Ok(packed)
 }
 
@@ -53,31 +47,160 @@ pub fn pack(values: &[u32], ring: RingBits) -> Result<Vec<u8>, CoreError> {
 ///
 /// # Errors
 /// [`CoreError::PackedLength`] or [`CoreError::PackedPadding`], both a peer's fault.
-#[allow(clippy::cast_possible_truncation)] // masked to at most 32 bits
 pub fn unpack(packed: &[u8], ring: RingBits, out: &mut [u32]) -> Result<(), CoreError> {
-    let size_bytes = packed_bytes(out.len(), ring).unwrap_or(usize::MAX);
+    check_packed(packed, ring, out.len())?;
+    out.fill(0);
+    add_packed_lanes(packed, ring, out);
+    for value in out {
+        *value &= ring.mask();
+    }
+    Ok(())
+}
+
+/// Refuses bytes that are not `count` packed values.
+///
+/// # Errors
+/// [`CoreError::PackedLength`] or [`CoreError::PackedPadding`], both a peer's fault.
+pub(crate) fn check_packed(packed: &[u8], ring: RingBits, count: usize) -> Result<(), CoreError> {
+    let size_bytes = packed_bytes(count, ring).unwrap_or(usize::MAX);
     same_length("packed bytes", size_bytes, packed.len()).map_err(|_| CoreError::PackedLength {
         expected: size_bytes,
         found: packed.len(),
     })?;
-    let mut words = packed.chunks(4).map(|bytes| {
-        let mut word = [0; 4];
-        word[..bytes.len()].copy_from_slice(bytes);
-        u64::from(u32::from_le_bytes(word))
-    });
-    let (mut pending, mut pending_bits) = (0_u64, 0);
-    for value in out {
-        if pending_bits < ring.bits() {
-            pending |= words.next().unwrap_or(0) << pending_bits;
-            pending_bits += WORD_BITS;
+    let used_bits = count * ring.bits() as usize % 8;
+    match packed.last() {
+        Some(last) if used_bits > 0 && last >> used_bits != 0 => Err(CoreError::PackedPadding),
+        _ => Ok(()),
+    }
+}
+
+/// Calls a function of const-generic b, and of lane type `L`, for the ring's b.
+macro_rules! with_bits {
+    (@match $bits:expr, $function:ident, $lane:ident, $arguments:tt, $($b:literal)*) => {
+        match $bits {
+            $($b => with_bits!(@call $function, $lane, $b, $arguments),)*
+            _ => with_bits!(@call $function, $lane, 32, $arguments),
         }
-        *value = pending as u32 & ring.mask();
+    };
+    (@call $function:ident, $lane:ident, $b:literal, ($($argument:expr),*)) => {
+        $function::<$lane, $b>($($argument),*)
+    };
+    ($bits:expr, $function:ident::<$lane:ident>($($argument:expr),*)) => {
+        with_bits!(@match $bits, $function, $lane, ($($argument),*),
+            8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31)
+    };
+}
+
+/// Repeats a statement for each index of a group, as a constant: a loop over so many would not be unrolled.
+macro_rules! for_group {
+    ($index:ident => $body:block) => {
+        for_group!(@unroll $index, $body,
+            0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31)
+    };
+    (@unroll $index:ident, $body:block, $($n:literal)*) => {
+        $({ const $index: usize = $n; $body })*
+    };
+}
+
+/// Packs the low b bits of each lane into exactly as many bytes as they take.
+pub(crate) fn pack_lanes<L: RingLane>(lanes: &[L], ring: RingBits, packed: &mut [u8]) {
+    let whole = lanes.len() / GROUP * GROUP;
+    let (groups, rest) = lanes.split_at(whole);
+    let (packed, packed_rest) = packed.split_at_mut(whole / 8 * ring.bits() as usize);
+    with_bits!(ring.bits(), pack_groups::<L>(groups, packed));
+    pack_rest(rest, ring, packed_rest);
+}
+
+/// Adds packed values to lanes; the bytes were checked. Bits of a lane above b come to hold anything.
+pub(crate) fn add_packed_lanes<L: RingLane>(packed: &[u8], ring: RingBits, lanes: &mut [L]) {
+    let whole = lanes.len() / GROUP * GROUP;
+    let (groups, rest) = lanes.split_at_mut(whole);
+    let (packed, packed_rest) = packed.split_at(whole / 8 * ring.bits() as usize);
+    with_bits!(ring.bits(), add_groups::<L>(packed, groups));
+    add_rest(packed_rest, ring, rest);
+}
+
+fn pack_groups<L: RingLane, const B: usize>(lanes: &[L], packed: &mut [u8]) {
+    for (lanes, packed) in lanes
+        .chunks_exact(GROUP)
+        .zip(packed.chunks_exact_mut(GROUP / 8 * B))
+    {
+        let mut words = [0_u32; B];
+        let Ok(lanes) = <&[L; GROUP]>::try_from(lanes) else {
+            continue;
+        };
+        for_group!(INDEX => {
+            let value = lanes[INDEX].to_word() & (u32::MAX >> (WORD_BITS - B));
+            let (word, shift) = (INDEX * B / WORD_BITS, INDEX * B % WORD_BITS);
+            words[word] |= value << shift;
+            if shift + B > WORD_BITS {
+                words[word + 1] |= value >> (WORD_BITS - shift);
+            }
+        });
+        for (target, word) in packed.chunks_exact_mut(4).zip(words) {
+            target.copy_from_slice(&word.to_le_bytes());
+        }
+    }
+}
+
+fn add_groups<L: RingLane, const B: usize>(packed: &[u8], lanes: &mut [L]) {
+    for (packed, lanes) in packed
+        .chunks_exact(GROUP / 8 * B)
+        .zip(lanes.chunks_exact_mut(GROUP))
+    {
+        let mut words = [0_u32; B];
+        for (word, bytes) in words.iter_mut().zip(packed.chunks_exact(4)) {
+            *word = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+        }
+        let Ok(lanes) = <&mut [L; GROUP]>::try_from(lanes) else {
+            continue;
+        };
+        for_group!(INDEX => {
+            let (word, shift) = (INDEX * B / WORD_BITS, INDEX * B % WORD_BITS);
+            let mut value = words[word] >> shift;
+            if shift + B > WORD_BITS {
+                value |= words[word + 1] << (WORD_BITS - shift);
+            }
+            lanes[INDEX] = lanes[INDEX].plus(L::from_word(value));
+        });
+    }
+}
+
+/// Packs fewer than a group, to the last byte.
+fn pack_rest<L: RingLane>(lanes: &[L], ring: RingBits, packed: &mut [u8]) {
+    let mut bytes = packed.iter_mut();
+    let (mut pending, mut pending_bits) = (0_u64, 0);
+    for lane in lanes {
+        pending |= u64::from(lane.to_word() & ring.mask()) << pending_bits;
+        pending_bits += ring.bits();
+        while pending_bits >= 8 {
+            push_byte(&mut bytes, &mut pending);
+            pending_bits -= 8;
+        }
+    }
+    push_byte(&mut bytes, &mut pending);
+}
+
+#[allow(clippy::cast_possible_truncation)] // the low byte is meant
+fn push_byte<'a>(bytes: &mut impl Iterator<Item = &'a mut u8>, pending: &mut u64) {
+    if let Some(byte) = bytes.next() {
+        *byte = *pending as u8;
+        *pending >>= 8;
+    }
+}
+
+/// Adds fewer than a group.
+#[allow(clippy::cast_possible_truncation)] // masked to at most 32 bits
+fn add_rest<L: RingLane>(packed: &[u8], ring: RingBits, lanes: &mut [L]) {
+    let mut bytes = packed.iter();
+    let (mut pending, mut pending_bits) = (0_u64, 0);
+    for lane in lanes {
+        while pending_bits < ring.bits() {
+            pending |= u64::from(bytes.next().copied().unwrap_or(0)) << pending_bits;
+            pending_bits += 8;
+        }
+        *lane = lane.plus(L::from_word(pending as u32 & ring.mask()));
         pending >>= ring.bits();
         pending_bits -= ring.bits();
-    }
-    if pending == 0 {
-        Ok(())
-    } else {
-        Err(CoreError::PackedPadding)
     }
 }

@@ -13,7 +13,7 @@
 
 #![deny(clippy::indexing_slicing)]
 
-use zeroize::Zeroizing;
+use zeroize::{Zeroize, Zeroizing};
 
 use crate::batch::check_count;
 use crate::error::CoreError;
@@ -220,17 +220,25 @@ fn uniform_element(words: &mut RandomWords) -> Result<u64, CoreError> {
 
 /// Horner's rule on all limbs, reduced at the end. A point has 17 bits at most.
 fn evaluate(coefficients: &[Limbs], constants: &Limbs, point: u64) -> Zeroizing<[u8; SHARE_BYTES]> {
-    let mut value = Zeroizing::new([0; LIMBS]);
-    for coefficient in coefficients.iter().rev().chain([constants]) {
-        for (limb, addend) in value.iter_mut().zip(coefficient) {
-            *limb = lazy_multiply_add(*limb, point, *addend);
-        }
+    // A plain array, which stays in registers; it is wiped below.
+    let mut value = [0; LIMBS];
+    for coefficient in coefficients.iter().rev() {
+        horner_step(&mut value, point, coefficient);
     }
+    horner_step(&mut value, point, constants);
     let mut bytes = Zeroizing::new([0; SHARE_BYTES]);
-    for (target, limb) in bytes.chunks_exact_mut(8).zip(value.iter()) {
-        target.copy_from_slice(&reduce(*limb).to_le_bytes());
+    for (target, limb) in bytes.chunks_exact_mut(8).zip(value) {
+        target.copy_from_slice(&reduce(limb).to_le_bytes());
     }
+    value.zeroize();
     bytes
+}
+
+#[inline]
+fn horner_step(value: &mut Limbs, point: u64, coefficient: &Limbs) {
+    for (limb, addend) in value.iter_mut().zip(coefficient) {
+        *limb = lazy_multiply_add(*limb, point, *addend);
+    }
 }
 
 /// Multiplies (point - own) over all other points. Works on public points only.

@@ -89,6 +89,27 @@ fn every_variant_is_reported_under_its_family_and_code() {
             "E-QUANTIZE-SCALE",
         ),
         (
+            CoreError::ClipNorm { found: 0.0 },
+            ErrorKind::Config,
+            "E-CLIP-NORM",
+        ),
+        (
+            CoreError::RotationBlock { found: 3 },
+            ErrorKind::Config,
+            "E-ROTATION-BLOCK",
+        ),
+        (
+            CoreError::Weight { found: 3, bound: 2 },
+            ErrorKind::Config,
+            "E-WEIGHT",
+        ),
+        (
+            CoreError::WeightedNoise,
+            ErrorKind::Privacy,
+            "E-WEIGHTED-NOISE",
+        ),
+        (CoreError::SumSpoilt, ErrorKind::Config, "E-SUM-SPOILT"),
+        (
             CoreError::NormBound { found: -1.0 },
             ErrorKind::Config,
             "E-NORM-BOUND",
@@ -431,7 +452,7 @@ fn updates_are_refused() {
     assert_eq!(run(&values, 1.0, 9.0, 1), Some(not_finite));
     let range = Some(CoreError::UpdateRange { index: 1 });
     assert_eq!(
-        run(&[0.0, 4_503_599_627_370_496.0], 1.0, f64::INFINITY, 1),
+        run(&[0.0, 1_125_899_906_842_624.0], 1.0, f64::INFINITY, 1),
         range
     );
     assert_eq!(run(&[0.0, f32::MAX], f64::MAX, f64::INFINITY, 1), range);

@@ -65,6 +65,20 @@ impl NamedElement for i64 {
 impl NamedElement for f32 {
     const NAME: &'static str = "float32";
 }
+impl NamedElement for f64 {
+    const NAME: &'static str = "float64";
+}
+
+/// Checks the length of a session id.
+pub(crate) fn session_id_of(bytes: &[u8]) -> PyResult<[u8; 32]> {
+    bytes.try_into().map_err(|_| {
+        to_python(CoreError::Length {
+            what: "a session id",
+            expected: 32,
+            found: bytes.len(),
+        })
+    })
+}
 
 /// Borrows a contiguous, one-dimensional buffer for reading.
 pub(crate) fn readable<T: NamedElement>(

@@ -5,10 +5,13 @@
 //! a half-done buffer and no unsafe code is needed. Signatures: `edgefl/_native.pyi`.
 
 mod arguments;
+mod encoding;
 mod errors;
 mod keys;
 mod masks;
+mod selftest;
 mod sharing;
+mod summing;
 mod vectors;
 
 use pyo3::prelude::*;
@@ -24,6 +27,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<keys::SigningKey>()?;
     module.add_class::<masks::Mask>()?;
     module.add_class::<masks::CancelFlag>()?;
+    module.add_class::<summing::RingSum>()?;
     module.add_function(wrap_pyfunction!(keys::verify, module)?)?;
     module.add_function(wrap_pyfunction!(keys::verify_many, module)?)?;
     module.add_function(wrap_pyfunction!(keys::agreement_public_keys, module)?)?;
@@ -36,6 +40,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(sharing::combine_shares, module)?)?;
     module.add_function(wrap_pyfunction!(sharing::combine_many, module)?)?;
     module.add_function(wrap_pyfunction!(masks::apply_masks, module)?)?;
+    module.add_function(wrap_pyfunction!(encoding::encode_and_mask, module)?)?;
+    module.add_function(wrap_pyfunction!(encoding::decode_sum, module)?)?;
+    module.add_function(wrap_pyfunction!(encoding::rotate, module)?)?;
     module.add_function(wrap_pyfunction!(vectors::quantize, module)?)?;
     module.add_function(wrap_pyfunction!(vectors::add_skellam_noise, module)?)?;
     module.add_function(wrap_pyfunction!(vectors::reduce_to_ring, module)?)?;
@@ -45,5 +52,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(vectors::add_in_ring, module)?)?;
     module.add_function(wrap_pyfunction!(masks::backends, module)?)?;
     module.add_function(wrap_pyfunction!(masks::has_aes_hardware, module)?)?;
+    module.add_function(wrap_pyfunction!(selftest::selftest, module)?)?;
+    module.add_function(wrap_pyfunction!(selftest::measure_backend, module)?)?;
     Ok(())
 }

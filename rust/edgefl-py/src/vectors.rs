@@ -4,7 +4,7 @@ use edgefl_core as core;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::arguments::{readable, writable, WideInt};
+use crate::arguments::{readable, session_id_of, writable, WideInt};
 use crate::errors::to_python;
 use crate::keys::Seed;
 
@@ -88,13 +88,7 @@ pub(crate) fn check_coordinates(
     session_id: &[u8],
 ) -> PyResult<Vec<u32>> {
     let ring = ring_of(&ring_bits)?;
-    let session_id: [u8; 32] = session_id.try_into().map_err(|_| {
-        to_python(core::CoreError::Length {
-            what: "a session id",
-            expected: 32,
-            found: session_id.len(),
-        })
-    })?;
+    let session_id = session_id_of(session_id)?;
     let values = readable::<u32>("values", values)?.to_vec(py)?;
     let sums = py
         .detach(|| core::check_coordinates(&values, ring, &session_id))

@@ -34,6 +34,14 @@ def test_the_demos_recipe_takes_no_other_privacy(
     assert not state.exists()
 
 
+def test_the_demos_model_can_be_trained_against_a_malicious_gateway(tmp_path: Path) -> None:
+    terms = {"adversary": "malicious", "corrupt_permille": 60, "drop_permille": 125}
+    words = [f"--{name.replace('_', '-')}={value}" for name, value in terms.items()]
+    assert main(["task", "submit", "spar", "--cohort", "16", "--state", str(tmp_path), *words]) == 0
+    (stored,) = (tmp_path / "tasks").glob("*/task.json")
+    assert terms.items() <= json.loads(stored.read_text()).items()
+
+
 @pytest.fixture
 def submit(tmp_path: Path) -> list[str]:
     """Return a command that hands in a model."""

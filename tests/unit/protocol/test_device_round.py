@@ -57,10 +57,10 @@ def test_the_sum_of_all_is_the_sum_of_the_vectors() -> None:
         hidden = RingSum(DIMENSION + 4, 20)
         hidden.add_packed(masked_input.run(alone).packed)
         hidden.apply_masks(masks[-1:])
-        expected += hidden.values(DIMENSION)
+        expected += np.frombuffer(hidden.values(DIMENSION), dtype="<u4")
     total.apply_masks(masks)
     assert total.checks_hold(table.plan.session_id)
-    assert [int(value) for value in total.values(DIMENSION)] == list(expected % 2**20)
+    assert total.values(DIMENSION) == (expected % 2**20).astype("<u4").tobytes()
 
 
 @pytest.mark.parametrize(
@@ -110,6 +110,14 @@ def test_a_second_masked_input_is_a_mistake_of_this_process() -> None:
     assert device.machine is not None
     with pytest.raises(LocalProtocolError, match="E-DEVICE-MASKED-TWICE"):
         device.machine.handle(Masked(packed=b"another"))
+
+
+@pytest.mark.parametrize("phase", [Phase.MASKED_INPUT, Phase.UNMASKING])
+def test_a_round_begins_once(phase: Phase) -> None:
+    device = small_in(phase).devices[VICTIM]
+    assert device.machine is not None
+    with pytest.raises(LocalProtocolError, match="E-DEVICE-BEGIN"):
+        device.machine.begin()
 
 
 def test_the_same_job_is_not_given_twice() -> None:

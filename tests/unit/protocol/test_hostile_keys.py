@@ -26,7 +26,8 @@ from edgefl.protocol.round_messages import (
 )
 from edgefl.protocol.wire import as_body, decode, encode, encode_bitmap
 from edgefl.secagg.session import PeerKeys
-from tests.device_harness import GATEWAY, LIAR, Device, Table, privacy_plan
+from tests.device_harness import GATEWAY, LIAR, Device, Flash, Table, privacy_plan
+from tests.epoch_harness import EpochFleet
 from tests.hostile_gateway import (
     SEMI,
     VICTIM,
@@ -99,6 +100,38 @@ class TestDefence8NewAttemptsHaveNewKeys:
         device.answer(dataclasses.replace(table.call, **changes))  # type: ignore[arg-type]
         assert device.codes == [code]
         assert device.sent == []
+
+    def test_a_call_before_any_key_epoch_is_open(self) -> None:
+        table = small_in(Phase.SHARE_KEYS)
+        device = table.devices[VICTIM]
+        stored = device.flash.round
+        device.flash = Flash(epoch=EpochFleet(6).boards[VICTIM].machine.snapshot())
+        device.restart()
+        device.sent.clear()
+        device.answer(table.call)
+        assert device.codes == ["E-CALL-EPOCH"]
+        assert device.sent == []
+        device.flash.round = stored
+        with pytest.raises(WireError, match="E-SNAPSHOT"):
+            device.restart()
+
+    def test_a_plan_after_the_next_key_epoch_has_opened(self) -> None:
+        """The key index of the new key epoch must not be bound to a session of the old one."""
+        fleet = EpochFleet(6, mask_keys=8)
+        fleet.open_epoch()
+        table = small(fleet=fleet)
+        device = table.devices[VICTIM]
+        device.epoch = fleet.boards[VICTIM].machine
+        table.call_members()
+        message = table.announcement(VICTIM)
+        fleet.open_epoch()
+        device.epoch.reserve_index(table.call.key_index, bytes(32))
+        device.flash.epoch = device.epoch.snapshot()
+        device.say(message)
+        assert_plan_refused(device, "E-PLAN-EPOCH")
+        use = device.epoch.keys.use_of(table.call.key_index)
+        assert use is not None
+        assert use.session_id is None
 
     def test_an_older_snapshot_without_its_key_epoch(self) -> None:
         """The round's snapshot of one key epoch says nothing under another's."""

@@ -11,11 +11,11 @@ from edgefl.errors import LocalProtocolError, RemoteProtocolError, WireError
 from edgefl.protocol.key_bundle import (
     MAX_MASK_KEYS,
     KeyBundle,
-    MaskKeyBatch,
     MaskKeyProof,
     prg_bitmask,
     share_secret_of,
 )
+from edgefl.protocol.mask_keys import MaskKeyBatch
 from edgefl.protocol.merkle import MerkleTree
 from edgefl.protocol.wire import WireValue, decode, encode
 from tests.epoch_harness import FLEET, CountedSeeds, signing_key

@@ -178,6 +178,15 @@ def test_a_fork_is_refused() -> None:
             pin.advance(headers, KEY)
 
 
+def test_a_chain_that_changes_over_to_a_fork_is_refused() -> None:
+    ours, theirs = make_roster(NAMES[:4]), make_roster(NAMES)
+    following = make_roster(NAMES, theirs)
+    with pytest.raises(RemoteProtocolError, match="E-ROSTER-FORK"):
+        pin_of(ours.epoch).advance((ours.epoch, following.epoch), KEY)
+    with pytest.raises(RemoteProtocolError, match="E-ROSTER-FORK"):
+        RosterPin().advance((ours.epoch, following.epoch), KEY)
+
+
 def test_a_rollback_is_refused() -> None:
     headers = chain(5).headers
     with pytest.raises(RemoteProtocolError, match="E-ROSTER-ROLLBACK"):

@@ -9,7 +9,8 @@ import pytest
 
 from edgefl._native import AgreementKey, Seed
 from edgefl.errors import RemoteProtocolError
-from edgefl.protocol.key_bundle import MaskKeyBatch, share_secret_of
+from edgefl.protocol.key_bundle import share_secret_of
+from edgefl.protocol.mask_keys import MaskKeyBatch
 from edgefl.protocol.own_keys import nonce_of
 from edgefl.secagg import session as session_module
 from edgefl.secagg.session import PeerKeys, Session

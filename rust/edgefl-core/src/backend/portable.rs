@@ -7,7 +7,7 @@ use aes::cipher::{BlockCipherEncrypt, KeyInit};
 use aes::{Aes128, Block};
 use zeroize::Zeroizing;
 
-use super::Sign;
+use super::{CounterPrefix, Sign};
 use crate::error::CoreError;
 use crate::prg::Keystream;
 use crate::ring::Lane;
@@ -44,20 +44,29 @@ impl ChaCha20Key {
 }
 
 /// The key of an AES-128-CTR mask: round keys in the crate's form. Source: FIPS 197; NIST
-/// SP 800-38A, section 6.5, with a 128-bit big-endian counter from 0.
-pub(crate) struct AesKey(Box<Aes128>);
+/// SP 800-38A, section 6.5, with a 128-bit big-endian counter.
+pub(crate) struct AesKey {
+    cipher: Box<Aes128>,
+    first_counter: u128,
+}
 
 impl AesKey {
-    pub(crate) fn new(seed: &Seed) -> Self {
+    pub(crate) fn new(seed: &Seed, prefix: &CounterPrefix) -> Self {
+        let mut first_counter = [0; AES_BLOCK_BYTES];
+        first_counter[..prefix.len()].copy_from_slice(prefix);
         let mut key = Zeroizing::new([0; AES_KEY_BYTES]);
         key.copy_from_slice(&seed.export_bytes()[..AES_KEY_BYTES]);
-        Self(Box::new(Aes128::new((&*key).into())))
+        Self {
+            cipher: Box::new(Aes128::new((&*key).into())),
+            first_counter: u128::from_be_bytes(first_counter),
+        }
     }
 
     /// Adds or takes off the keystream; lane `first_lane` of it meets the first of `lanes`.
     pub(crate) fn combine<L: Lane>(&self, lanes: &mut [L], first_lane: u64, sign: Sign) {
         let block_lanes = AES_BLOCK_BYTES / L::BYTES;
-        let mut counter = u128::from(first_lane / block_lanes as u64);
+        let first_block = u128::from(first_lane / block_lanes as u64);
+        let mut counter = self.first_counter + first_block;
         #[allow(clippy::cast_possible_truncation)] // below 8
         let offset = (first_lane % block_lanes as u64) as usize;
         let head_lanes = (block_lanes - offset) % block_lanes;
@@ -73,7 +82,7 @@ impl AesKey {
                 counter += 1;
             }
             let blocks = &mut blocks[..used];
-            self.0
+            self.cipher
                 .encrypt_blocks(Block::cast_slice_from_core_mut(blocks));
             combine_bytes(chunk, &blocks.as_flattened()[offset * L::BYTES..], sign);
         }
