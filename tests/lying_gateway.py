@@ -97,10 +97,12 @@ class WatchedDevice(Device):
         assert machine is not None
         session_id = None if machine.plan is None else machine.plan.session_id
         self.mail.append((session_id, message))
-        if self.is_corrupt or session_id is None:
+        if session_id is None or (self.is_corrupt and not isinstance(message, SharedKeys)):
             return
         state = machine._state
-        if isinstance(message, MaskedInput):
+        if isinstance(message, SharedKeys):
+            self.watch.note_key(session_id, machine._session().own, machine._mask_secret())
+        elif isinstance(message, MaskedInput):
             self.watch.note_masked(session_id, self.name, message.packed)
         elif isinstance(message, SurvivorVote):
             lists = state.proposal

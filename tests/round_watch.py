@@ -5,7 +5,7 @@ Each `require_` method is one promise of the protocol, named in its failure.
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NoReturn
@@ -59,6 +59,7 @@ class RoundWatch:
         self.plans: dict[bytes, SessionPlan] = {}
         self._work: dict[bytes, _Work] = {}
         self._drawn: set[bytes] = set()
+        self._keys: dict[tuple[bytes, int], AgreementKey] = {}
         self._masked: defaultdict[tuple[bytes, str], set[bytes]] = defaultdict(set)
         self._uses: defaultdict[_Keystream, set[MaskUse]] = defaultdict(set)
         self._one_time_keys: defaultdict[tuple[str, bytes], set[bytes]] = defaultdict(set)
@@ -70,6 +71,10 @@ class RoundWatch:
         )
 
     # ------------------------------------------------------------ notes
+
+    def note_key(self, session_id: bytes, position: int, key: AgreementKey) -> None:
+        """A device shared its one-time key, which its neighbours can reveal from now on."""
+        self._keys[session_id, position] = key
 
     def run(self, job: MaskJob, device: str) -> Masked:
         """Carry out a job, and note every keystream that it expands."""
@@ -176,22 +181,17 @@ class RoundWatch:
             if signed > 1:
                 broken("one certificate per attempt", f"{signed} lists")
 
-    def require_revealed_keys_open_nothing_else(
-        self, key_of: Callable[[bytes, int], AgreementKey]
-    ) -> None:
+    def require_revealed_keys_open_nothing_else(self) -> None:
         """A one-time key that was revealed gives no keystream of any other session.
 
         Plays a gateway that has reconstructed the key, and tries it on every other session.
-
-        Args:
-            key_of: Finds the one-time key of a position in a session.
         """
         works = [self._work[packed] for versions in self._masked.values() for packed in versions]
         for (session_id, owner), kinds in self._revealed.items():
             if not kinds[KEY]:
                 continue
             member = self.plans[session_id].epoch_positions[owner]
-            secret = key_of(session_id, owner)
+            secret = self._keys[session_id, owner]
             for work in works:
                 if work.session.session_id == session_id:
                     continue

@@ -7,13 +7,12 @@ restore it each time: devices that lose power show that it can be restored.
 import dataclasses
 import functools
 
-from edgefl._native import AgreementKey
 from edgefl.errors import RemoteProtocolError, WireError
 from edgefl.protocol.certificate import certificate_statement
 from edgefl.protocol.events import Masked, MaskJob, Persist
 from edgefl.protocol.member_keys import MemberKeys
 from edgefl.protocol.messages import DeviceMessage
-from edgefl.protocol.round_messages import MaskedInput, RevealedShares, SurvivorVote
+from edgefl.protocol.round_messages import MaskedInput, RevealedShares, SharedKeys, SurvivorVote
 from edgefl.protocol.round_setup import RoundSetup
 from edgefl.protocol.wire import decode, encode
 from tests.round_harness import (
@@ -98,6 +97,10 @@ class WatchedHarness(QuickHarness):
         if isinstance(message, MaskedInput):
             self.masked_versions.setdefault((session_id, device.name), set()).add(message.packed)
             self.watch.note_masked(session_id, device.name, message.packed)
+        elif isinstance(message, SharedKeys):
+            machine = device.machine
+            assert machine is not None
+            self.watch.note_key(session_id, machine._session().own, machine._mask_secret())
         elif isinstance(message, RevealedShares):
             assert device.flash is not None
             kinds = kinds_revealed(device, device.flash, message)
@@ -112,9 +115,3 @@ class WatchedHarness(QuickHarness):
         assert proposal is not None
         statement = certificate_statement(session_id, proposal.survivors, proposal.dropped)
         self.watch.note_vote(session_id, device.name, statement)
-
-    def key_of(self, session_id: bytes, position: int) -> AgreementKey:
-        """Return the one-time key of a position in a session."""
-        plan = self.watch.plans[session_id]
-        name = self.keys.devices[plan.epoch_positions[position]]
-        return self.members[name].epoch.keys.mask_secret(plan.key_index)

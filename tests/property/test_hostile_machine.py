@@ -362,12 +362,7 @@ class HostileMachine(RuleBasedStateMachine):
             if device.machine is not None and not device.machine.phase.is_final:
                 broken("every run ends", f"{name} waits in {device.machine.phase.name}")
         self.all_promises_hold()
-        self.gateway.watch.require_revealed_keys_open_nothing_else(self._key_of)
-
-    def _key_of(self, session_id: bytes, position: int) -> object:
-        plan = self.gateway.watch.plans[session_id]
-        owner = self.gateway.members(plan)[position]
-        return self.gateway.devices[owner].epoch.keys.mask_secret(plan.key_index)
+        self.gateway.watch.require_revealed_keys_open_nothing_else()
 
     # ------------------------------------------------------------ choices
 

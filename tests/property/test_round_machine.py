@@ -311,7 +311,7 @@ class RoundMachine(RuleBasedStateMachine):
         self.harness.run_to_end()
         self.output_is_the_exact_ring_sum()
         self.harness.watch.require_all()
-        self.harness.watch.require_revealed_keys_open_nothing_else(self.harness.key_of)
+        self.harness.watch.require_revealed_keys_open_nothing_else()
         self.no_device_waits_for_ever()
 
     def _heal(self) -> None:
