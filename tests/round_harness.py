@@ -18,7 +18,7 @@ from edgefl._native import Seed, SigningKey, encode_and_mask, unpack
 from edgefl.errors import EdgeflError, RemoteProtocolError
 from edgefl.privacy.plan import PrivacyPlan, PrivacyPolicy, make_privacy_plan
 from edgefl.privacy.rotation import rotation_seed
-from edgefl.protocol import masked_input, topics, unmasking
+from edgefl.protocol import masked_input, topics, unmasking, wire
 from edgefl.protocol.aggregator import AggregatorRound
 from edgefl.protocol.device import DeviceIdentity, DeviceRound
 from edgefl.protocol.device_epoch import DeviceEpoch
@@ -757,6 +757,4 @@ def leaves_of(device: Device) -> list[Leave]:
 
 
 def _bytes_of(message: DeviceMessage) -> bytes:
-    topic = topics.uplink(FLEET, DeviceId("any"))
-    key = SigningKey.from_seed(Seed.from_bytes(bytes(32)))
-    return seal_envelope(key, topic, Header(sender="any"), message)
+    return wire.encode([message.kind, dict(message.to_body())])

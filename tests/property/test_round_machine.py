@@ -1,8 +1,13 @@
-"""The round protocol under drops, delays, duplicates, reorder, crashes and silence.
+"""The round protocol under drops, delays, duplicates, reorder, damage, crashes and silence.
 
-One aggregator and 3 to 8 devices. Whatever happens: the output is the exact ring sum of the
-survivors' vectors, no device's both secrets are revealed, and every attempt ends.
+One aggregator and up to 40 devices, all adversary classes, complete and sparse graphs, several
+rounds in one key epoch. Whatever happens, the promises of `RoundWatch` hold, the output is the
+exact ring sum of the survivors' vectors, and every round ends.
+
+`pytest -m long tests/property/test_round_machine.py` tries many more histories and larger cohorts.
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -10,47 +15,96 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from edgefl.protocol.reasons import OPEN_PHASES, AbortReason, Phase
-from tests.round_harness import Device, RoundHarness, least_floor
+from edgefl.protocol.reasons import AbortReason, AdversaryClass, DropReason, Phase
+from tests.round_harness import MASK_KEYS, Device, least_floor
+from tests.watched_harness import WatchedHarness
 
 CHOICES = st.integers(0, 10_000)
+CALM_STEPS = st.integers(0, 11)
+"""About as many make a whole round."""
+LEAST_SPARSE = 24
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """Of what kind the rounds of one history are."""
+
+    n_devices: int
+    adversary: AdversaryClass
+    corrupt_permille: int = 0
+    drop_permille: int = 0
+    extra_floor: int = 0
+    n_absent: int = 0
+    weight_bound: int = 1
+    noise: float = 0.0
+
+    def harness(self, dimension: int, seed: int) -> WatchedHarness:
+        is_malicious = self.adversary is AdversaryClass.MALICIOUS
+        n_called = max(3, self.n_devices - self.n_absent)
+        floor = least_floor(
+            self.n_devices if is_malicious else n_called,
+            adversary=self.adversary,
+            corrupt_permille=self.corrupt_permille,
+            drop_permille=self.drop_permille,
+        )
+        if n_called < floor:
+            n_called = self.n_devices
+        n_absent = self.n_devices - n_called
+        return WatchedHarness(
+            self.n_devices,
+            floor=max(floor, min(n_called, floor + self.extra_floor)),
+            dimension=dimension,
+            noise=self.noise,
+            weight_bound=self.weight_bound,
+            seed=seed,
+            adversary=self.adversary,
+            corrupt_permille=self.corrupt_permille,
+            drop_permille=self.drop_permille,
+            absent=frozenset(f"d{index:02}" for index in range(1, 1 + n_absent)),
+        )
+
+
+@st.composite
+def shapes(draw: st.DrawFn, complete: tuple[int, int], sparse: tuple[int, int]) -> Shape:
+    """Draw a shape with a complete graph, or a sparse one where `sparse` has any size."""
+    is_sparse = sparse[1] >= sparse[0] and (complete[1] < complete[0] or draw(st.booleans()))
+    adversary = draw(st.sampled_from(AdversaryClass))
+    has_noise = draw(st.booleans())
+    return Shape(
+        n_devices=draw(st.integers(*(sparse if is_sparse else complete))),
+        adversary=adversary,
+        corrupt_permille=draw(st.sampled_from([0, 50])) if is_sparse else 0,
+        drop_permille=draw(st.sampled_from([50, 100])) if is_sparse else 0,
+        extra_floor=draw(st.sampled_from([0, 0, 1, 8])),
+        n_absent=draw(st.sampled_from([0, 0, 1])),
+        weight_bound=1 if has_noise else draw(st.sampled_from([1, 5])),
+        noise=0.4 if has_noise else 0.0,
+    )
 
 
 class RoundMachine(RuleBasedStateMachine):
     """Rules are what networks, batteries and operators do; the harness checks each step."""
 
-    max_devices = 8
+    complete_sizes = (3, 7)
+    sparse_sizes = (1, 0)
+    most_rounds = 4
 
     @initialize(
         data=st.data(),
         seed=st.integers(0, 2**16),
-        noise=st.sampled_from([0.0, 0.4]),
-        calm_until=st.sampled_from(OPEN_PHASES),
+        calm_steps=CALM_STEPS,
         heals=st.booleans(),
         is_hasty=st.booleans(),
     )
     def open(
-        self,
-        *,
-        data: st.DataObject,
-        seed: int,
-        noise: float,
-        calm_until: Phase,
-        heals: bool,
-        is_hasty: bool,
+        self, *, data: st.DataObject, seed: int, calm_steps: int, heals: bool, is_hasty: bool
     ) -> None:
-        """Nothing goes wrong up to a drawn phase: late phases must not be rare."""
-        n_devices = data.draw(st.integers(3, self.max_devices), label="devices")
+        """Nothing goes wrong for some steps: late phases must not be rare."""
+        shape = data.draw(shapes(self.complete_sizes, self.sparse_sizes), label="shape")
         self.heals = heals
         self.is_hasty = is_hasty
-        self.harness = RoundHarness(
-            n_devices,
-            floor=min(n_devices, least_floor(n_devices) + data.draw(st.sampled_from([0, 0, 1, 8]))),
-            dimension=data.draw(st.integers(5, 20), label="dimension"),
-            noise=noise,
-            seed=seed,
-        )
-        self.harness.run_until(calm_until)
+        self.harness = shape.harness(data.draw(st.integers(5, 20), label="dimension"), seed)
+        self._stay_calm(calm_steps)
 
     # ------------------------------------------------------------ network
 
@@ -68,6 +122,29 @@ class RoundMachine(RuleBasedStateMachine):
     @rule(choice=CHOICES)
     def duplicate(self, choice: int) -> None:
         self.harness.packets.append(self.harness.packets[choice % len(self.harness.packets)])
+
+    @precondition(lambda self: self.harness.packets)
+    @rule(choice=CHOICES)
+    def delay(self, choice: int) -> None:
+        """Everything else overtakes one packet."""
+        late = self.harness.packets.pop(choice % len(self.harness.packets))
+        self.harness.deliver_all()
+        self.harness.packets.append(late)
+
+    @precondition(lambda self: self.harness.packets)
+    @rule(choice=CHOICES, where=CHOICES, bit=st.none() | st.integers(0, 7))
+    def damage(self, choice: int, where: int, bit: int | None) -> None:
+        """Flip a bit, or cut the rest off."""
+        packet = self.harness.packets[choice % len(self.harness.packets)]
+        if not packet.goes_up and not self.harness.devices[packet.device].has_power:
+            return
+        changed = bytearray(packet.payload)
+        where %= len(changed)
+        if bit is None:
+            del changed[where:]
+        else:
+            changed[where] ^= 1 << bit
+        self.harness.deliver_damaged(packet, bytes(changed))
 
     @rule(choice=CHOICES)
     def device_resends(self, choice: int) -> None:
@@ -120,7 +197,7 @@ class RoundMachine(RuleBasedStateMachine):
         for device in self.harness.devices.values():
             self.harness.restart(device)
 
-    @precondition(lambda self: sum(d.is_silent for d in self.harness.devices.values()) < 3)
+    @precondition(lambda self: self._n_silent() < max(2, len(self.harness.devices) // 4))
     @rule(choice=CHOICES)
     def fall_silent(self, choice: int) -> None:
         self.harness.silence(self._device(choice))
@@ -158,40 +235,49 @@ class RoundMachine(RuleBasedStateMachine):
         """Let a phase end without those that did not make it."""
         self.harness.fire_timer()
 
-    @precondition(lambda self: self.harness.outcome is not None and self.harness.attempt < 3)
+    @precondition(lambda self: self.harness.attempt < self.most_rounds)
     @rule()
-    def next_attempt(self) -> None:
-        self.check_outcome()
-        self.restart_all()
-        self.harness.start_attempt(
-            frozenset(name for name, device in self.harness.devices.items() if device.is_silent)
-        )
+    def gateway_restarts(self) -> None:
+        """The round in memory is lost; what was revealed in it stays revealed."""
+        self.harness.gateway_restarts(self._silent())
         self.harness.run_until(Phase.SHARE_KEYS)
+
+    @precondition(
+        lambda self: self.harness.outcome is not None and self.harness.attempt < self.most_rounds
+    )
+    @rule(calm_steps=CALM_STEPS)
+    def next_round(self, calm_steps: int) -> None:
+        self.output_is_the_exact_ring_sum()
+        self.restart_all()
+        self.harness.start_attempt(self._silent())
+        self._stay_calm(calm_steps)
 
     # ------------------------------------------------------------ what must hold
 
     @invariant()
-    def never_both_kinds_of_share(self) -> None:
-        for (_, owner), kinds in self.harness.revealed_kinds.items():
-            assert len(kinds) == 1, f"both secrets of {owner} revealed"
-
-    @invariant()
-    def one_masked_input_per_session(self) -> None:
-        assert all(len(versions) == 1 for versions in self.harness.masked_versions.values())
+    def all_promises_hold(self) -> None:
+        self.harness.watch.require_all()
 
     @invariant()
     def honest_devices_are_not_accused(self) -> None:
         assert self.harness.bad_messages == []
+        for device in self.harness.devices.values():
+            assert [error.code for error in device.refused if error.code not in LATE] == []
 
     @invariant()
-    def nothing_is_revealed_below_the_floor(self) -> None:
-        assert all(count >= self.harness.floor for count in self.harness.charged_survivors)
-        outcome = self.harness.outcome
+    def nothing_is_revealed_below_the_threshold(self) -> None:
+        harness = self.harness
+        for count in harness.charged_survivors:
+            assert count >= harness.floor, "no charge below the survivor floor"
+        plan = harness.aggregator.plan
+        if plan is not None and not harness.was_charged:
+            assert harness.watch.holders(plan.session_id) == set()
+        outcome = harness.outcome
         if outcome is not None and outcome.report.outcome is Phase.ABORTED:
             assert outcome.report.abort_reason is not AbortReason.NONE
-            assert outcome.total is None
+            assert outcome.total is None, "no output without enough shares"
 
-    def check_outcome(self) -> None:
+    def output_is_the_exact_ring_sum(self) -> None:
         outcome = self.harness.outcome
         assert outcome is not None
         report = outcome.report
@@ -210,8 +296,12 @@ class RoundMachine(RuleBasedStateMachine):
         assert outcome.total is not None
         assert len(report.survivors) >= self.harness.floor
         assert outcome.plan is not None
-        assert report.unmasked > outcome.plan.threshold
-        np.testing.assert_array_equal(outcome.total, self.harness.survivors_sum(outcome))
+        assert report.unmasked > outcome.plan.share_threshold
+        assert not any(drop.reason is DropReason.BAD_MESSAGE for drop in report.dropouts)
+        np.testing.assert_array_equal(
+            outcome.total, self.harness.survivors_sum(outcome), "exact ring sum"
+        )
+        assert outcome.total_weight == self.harness.survivors_weight(outcome)
 
     def teardown(self) -> None:
         if not hasattr(self, "harness"):
@@ -219,8 +309,10 @@ class RoundMachine(RuleBasedStateMachine):
         if self.heals:
             self._heal()
         self.harness.run_to_end()
-        self.check_outcome()
-        self._no_device_waits_for_ever()
+        self.output_is_the_exact_ring_sum()
+        self.harness.watch.require_all()
+        self.harness.watch.require_revealed_keys_open_nothing_else()
+        self.no_device_waits_for_ever()
 
     def _heal(self) -> None:
         """Let everything that can come back do so before the timers run."""
@@ -235,34 +327,80 @@ class RoundMachine(RuleBasedStateMachine):
                 self.harness.resend(device)
             self.harness.progress()
 
-    def _no_device_waits_for_ever(self) -> None:
+    def no_device_waits_for_ever(self) -> None:
         """A device that has power and is in the session hears of the end, when it asks."""
         for device in self.harness.devices.values():
             self.harness.restart(device)
             self.harness.ask_again(device.name)
         self.harness.deliver_all()
+        attempt = self.harness.attempt
         for device in self.harness.devices.values():
             self.harness.settle(device)
-            # One that was too late for the cohort waits for the next call.
-            assert device.machine is None or device.machine.phase is Phase.CHECK_IN
+            machine = device.machine
+            # One that was too late for the cohort waits for the next call, and so does one whose
+            # round ended when the gateway lost its memory.
+            assert (
+                machine is None or machine.phase is Phase.CHECK_IN or machine.call.attempt < attempt
+            ), "every run ends"
+
+    def _stay_calm(self, n_steps: int) -> None:
+        for _ in range(n_steps):
+            self.harness.progress()
 
     def _device(self, choice: int) -> Device:
         devices = list(self.harness.devices.values())
         return devices[choice % len(devices)]
 
+    def _silent(self) -> frozenset[str]:
+        return frozenset(n for n, device in self.harness.devices.items() if device.is_silent)
 
-class ManyDevicesMachine(RoundMachine):
-    """The same with larger cohorts."""
-
-    max_devices = 16
+    def _n_silent(self) -> int:
+        return len(self._silent())
 
 
-TestRounds = RoundMachine.TestCase
+LATE = frozenset({"E-UNEXPECTED", "E-CONTRADICTION", "E-KEY-INDEX-USED", "E-CALL-EPOCH"})
+
+
+class SparseMachine(RoundMachine):
+    """The same in sparse graphs."""
+
+    complete_sizes = (1, 0)
+    sparse_sizes = (LEAST_SPARSE, 26)
+
+
+class LargeMachine(RoundMachine):
+    """The same with all sizes up to 40."""
+
+    complete_sizes = (3, 23)
+    sparse_sizes = (LEAST_SPARSE, 40)
+    most_rounds = MASK_KEYS
+
+
+@pytest.mark.timeout(600)
+class TestRounds(RoundMachine.TestCase):
+    """Small cohorts."""
+
+    settings = settings(max_examples=60, stateful_step_count=50)
+
+
+@pytest.mark.timeout(600)
+class TestSparseRounds(SparseMachine.TestCase):
+    """A few histories of larger ones."""
+
+    settings = settings(max_examples=4, stateful_step_count=25)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-class TestManyRounds(ManyDevicesMachine.TestCase):
-    """Thousands of histories, up to 16 devices."""
+class TestManyRounds(RoundMachine.TestCase):
+    """Many histories of small cohorts."""
 
-    settings = settings(max_examples=2000, stateful_step_count=100, deadline=None)
+    settings = settings(max_examples=600, stateful_step_count=60)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+class TestManyLargeRounds(LargeMachine.TestCase):
+    """Fewer histories of up to 40 devices."""
+
+    settings = settings(max_examples=40, stateful_step_count=40)
