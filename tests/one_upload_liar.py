@@ -17,7 +17,7 @@ from edgefl.protocol.round_messages import RevealedShares, SurvivorVote, UnmaskR
 from edgefl.protocol.wire import encode_bitmap
 from tests.epoch_harness import signing_key
 from tests.one_upload_harness import OneUploadHarness
-from tests.round_harness import Device
+from tests.round_boards import Device
 
 CURIOUS, SEMI, MALICIOUS = AdversaryClass
 VICTIM = "d02"

@@ -45,7 +45,7 @@ from edgefl.protocol.round_messages import (
 )
 from edgefl.types import DeviceId, FleetName
 from tests.epoch_harness import FLEET, Board, signing_key
-from tests.round_harness import POLICY
+from tests.round_boards import POLICY
 
 PHASE_OF: dict[type[DeviceMessage] | type[AggregatorMessage], Phase] = {
     Call: Phase.CHECK_IN,

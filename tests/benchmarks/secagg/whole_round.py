@@ -21,7 +21,7 @@ from edgefl.protocol.round_setup import RoundSetup
 from tests.benchmarks.secagg.fleet_end import FleetEnd
 from tests.benchmarks.secagg.gateway_end import Addressed, GatewayEnd
 from tests.epoch_harness import FLEET, Board, CountedSeeds, EpochFleet, signing_key
-from tests.round_harness import LEDGER_HEAD, LIMITS, least_floor
+from tests.round_boards import LEDGER_HEAD, LIMITS, least_floor
 
 GATEWAY_KEY = signing_key("gateway")
 

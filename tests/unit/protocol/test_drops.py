@@ -15,7 +15,8 @@ from edgefl.protocol.round_messages import (
     SurvivorVote,
 )
 from edgefl.protocol.session_graph import SessionGraph
-from tests.round_harness import LIMITS, RoundHarness
+from tests.round_boards import LIMITS
+from tests.round_harness import RoundHarness
 
 CURIOUS, SEMI, MALICIOUS = AdversaryClass
 # Seven devices share with all others; four shares open a secret, so that five must survive.

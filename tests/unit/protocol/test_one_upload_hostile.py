@@ -33,7 +33,7 @@ from tests.one_upload_liar import (
     revealed,
     voted,
 )
-from tests.round_harness import POLICY, privacy_plan
+from tests.round_boards import POLICY, privacy_plan
 
 
 @pytest.mark.parametrize("adversary", AdversaryClass)
