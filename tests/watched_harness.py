@@ -15,7 +15,7 @@ from edgefl.protocol.messages import DeviceMessage
 from edgefl.protocol.round_messages import MaskedInput, RevealedShares, SharedKeys, SurvivorVote
 from edgefl.protocol.round_setup import RoundSetup
 from edgefl.protocol.wire import decode, encode
-from tests.round_boards import Device, Packet, _bytes_of, kinds_revealed, ring_vector_of
+from tests.round_boards import Device, Packet, bytes_of, kinds_revealed, ring_vector_of
 from tests.round_harness import RoundHarness
 from tests.round_watch import RoundWatch, broken
 
@@ -34,7 +34,7 @@ class QuickHarness(RoundHarness):
         assert effect.snapshot == machine.snapshot(), "the whole state is written"
         device.flash = effect.snapshot
         device.last_attempt = machine.call.attempt
-        device.persisted.add(_bytes_of(machine.last_message()))
+        device.persisted.add(bytes_of(machine.last_message()))
 
     def gateway_restarts(self, offline: frozenset[str] = frozenset()) -> None:
         """Lose the round, as gateways do; the key epoch is read back, and the next round called."""
