@@ -7,13 +7,15 @@ import numpy as np
 
 from broker.events import ModelChanged, TaskSubmitted
 from broker.server_step import ModelState, apply_step
-from broker.task import ADVERSARIES, TaskSpec
+from broker.task import ADVERSARIES, MODES, TaskSpec
 from broker.task_state import RUNNING, TaskState, load_task_state
 from edgefl.codec.ring import decode_sum
 from edgefl.privacy.plan import PrivacyPlan
 from edgefl.privacy.rotation import rotation_seed
 from edgefl.protocol.events import RoundFinished
 from edgefl.protocol.member_keys import MemberKeys
+from edgefl.protocol.one_upload_sizes import DepositTerms
+from edgefl.protocol.reasons import RoundMode
 from edgefl.protocol.round_messages import Call
 from edgefl.protocol.round_setup import RoundSetup
 from edgefl.storage.base import KeyValueStore
@@ -40,6 +42,17 @@ class ActiveTask:
         """Devices that must be online before the next round."""
         is_first = self.state.committed == 0 and self.attempts == 0
         return self.spec.quorum if is_first else self.spec.survivor_floor
+
+    @property
+    def deposit_terms(self) -> DepositTerms | None:
+        """What devices are told in the one-upload mode before they deposit shares."""
+        if MODES[self.spec.mode] is not RoundMode.ONE_UPLOAD:
+            return None
+        return DepositTerms(
+            adversary=ADVERSARIES[self.spec.adversary],
+            corrupt_permille=self.spec.corrupt_permille,
+            drop_permille=self.spec.drop_permille,
+        )
 
     @property
     def parameters(self) -> bytes:

@@ -7,6 +7,7 @@ import hashlib
 
 from broker.active_task import ActiveTask, take_up
 from broker.admission import admit
+from broker.deposits import TOO_FEW_DEPOSITS, Readiness
 from broker.events import (
     EvaluationEnded,
     GatewayEffect,
@@ -23,6 +24,7 @@ from broker.open_round import CoreEffect, OpenRound
 from broker.population import Population
 from broker.records import OPEN_ROUND, closing_changes, closing_of, encode_open, load_open
 from broker.reports import (
+    deposits_report,
     evaluation_report,
     gathering_report,
     left_open_report,
@@ -33,10 +35,10 @@ from broker.reports import (
     task_report,
     waiting_report,
 )
+from broker.round_opening import RoundOpener
 from broker.settings import GatewaySettings, LedgerStore
-from broker.task import TaskSpec
 from broker.task_state import RUNNING, encode_task_state, task_key
-from edgefl.errors import BudgetExhausted, RemoteProtocolError, WireError
+from edgefl.errors import BudgetExhausted, ConfigError, RemoteProtocolError, WireError
 from edgefl.privacy.ledger import make_release
 from edgefl.protocol import topics
 from edgefl.protocol.envelope import (
@@ -59,16 +61,14 @@ from edgefl.protocol.events import (
 )
 from edgefl.protocol.identity import EntropySource
 from edgefl.protocol.messages import DeviceMessage
-from edgefl.protocol.reasons import AbortReason, DropReason, Phase, RoundMode
+from edgefl.protocol.reasons import AbortReason, DropReason, Phase
 from edgefl.protocol.report import RoundReport
-from edgefl.protocol.round_messages import Call
 from edgefl.protocol.service_messages import Blob, GetBlob, Hello, Receipt, Rejection
 from edgefl.storage.base import KeyValueStore
 from edgefl.transport.core_events import Arrived, LinkLost, LinkRestored, Publish
 from edgefl.types import DeviceId
 
 _EPOCH = "epoch"
-_LAST_ATTEMPT = "last-attempt"
 _STATUS_OFFLINE = b"offline"
 
 
@@ -98,12 +98,18 @@ class GatewayCore:
         self._settings = settings
         self._store = store
         self._ledger = ledger
-        self._entropy = entropy
         self._mailer = Mailer(settings.fleet, settings.signing_key)
         self._population = Population(store.namespace("population"), grace_s=settings.grace_s)
         self._epoch = int.from_bytes(store.get(_EPOCH) or b"", "big") + 1
-        self._last_attempt = int.from_bytes(store.get(_LAST_ATTEMPT) or b"", "big")
         self._key_epochs = open_key_epochs(settings, store, entropy, self._mailer)
+        self._opener = RoundOpener(
+            settings=settings,
+            store=store,
+            entropy=entropy,
+            mailer=self._mailer,
+            key_epochs=self._key_epochs,
+        )
+        self._desk = self._opener.desk
         self._left_open = load_open(store)
         store.put_many({_EPOCH: self._epoch.to_bytes(8, "big"), OPEN_ROUND: None})
         self._tasks: list[ActiveTask] = []
@@ -213,8 +219,11 @@ class GatewayCore:
         if not is_due:
             return []
         if self._round is None:
+            needed = self._tasks[0].needs_online
+            if self._desk.wakeup_s is not None:
+                return [deposits_report(self._desk.count(self.online), needed)]
             eligible = self._key_epochs.eligible(self._population.keys, self.online)
-            return [gathering_report(len(eligible), self._tasks[0].needs_online)]
+            return [gathering_report(len(eligible), needed)]
         return [waiting_report(self._round.machine)]
 
     # ------------------------------------------------------------ devices
@@ -260,10 +269,16 @@ class GatewayCore:
             content = self._blobs.get(message.sha256)
             blob = None if content is None else Blob(content=content)
             return [*effects, *([] if blob is None else [self._mailer.to_device(device, blob)])]
+        cohort = None if self._round is None else self._round.machine.population
+        attempt = envelope.header.attempt
+        is_settled, told = self._desk.receive(device, attempt, message, cohort)
+        effects += told
         if isinstance(message, EPOCH_DEVICE_MESSAGES):
             effects += self._key_epochs.on_message(device, message, now_s)
-        else:
+        elif attempt > 0:
             effects += self._on_round_message(device, envelope.header, message, now_s)
+        if not is_settled:
+            return effects
         receipt = Receipt(digest=hashlib.sha256(event.payload).digest())
         return [*effects, self._mailer.to_device(device, receipt)]
 
@@ -352,69 +367,43 @@ class GatewayCore:
         if now_s < self._open_at_s:
             return []
         self._open_at_s = None
-        can_open, effects = self._key_epochs.prepare(
-            self._population.keys, self.online, task.needs_online, now_s
-        )
-        if not can_open:
-            return effects
-        self._gather_until_s = None
-        return [*effects, *self._open_round(task, now_s)]
+        known, online = self._population.keys, self.online
+        try:
+            readiness, effects = self._opener.prepare(task, known, online, now_s)
+            if readiness is Readiness.READY:
+                self._gather_until_s = None
+                return [*effects, *self._open_round(task, now_s)]
+        except ConfigError as error:  # No committee or thresholds over the members there are.
+            return self._end_task(task, "failed", str(error))
+        if readiness is Readiness.TOO_FEW:
+            return [*effects, *self._on_too_few_deposits(task, now_s)]
+        self._open_at_s = self._desk.wakeup_s
+        return effects
+
+    def _on_too_few_deposits(self, task: ActiveTask, now_s: float) -> list[GatewayEffect]:
+        report = deposits_report(self._desk.count(self.online), task.needs_online)
+        self._desk.give_up_index()
+        task.attempts += 1
+        ended = self._after_failure(task, TOO_FEW_DEPOSITS, now_s)
+        self._open_at_s = None if ended else self._not_before_s
+        return [report, *ended]
 
     def _open_round(self, task: ActiveTask, now_s: float) -> list[GatewayEffect]:
-        spec, keys = task.spec, self._key_epochs.keys
+        spec = task.spec
         try:
             next_rdp = task.privacy.rdp_per_round()
             self._ledger.ledger.admit(next_rdp, spec.epsilon_budget, spec.delta)
         except BudgetExhausted as error:
             return self._end_task(task, "budget", str(error))
-        key_index = self._key_epochs.take_index()
-        if keys is None or key_index is None:
+        opened = self._opener.open(
+            task, online=self.online, ledger_head=self._ledger.ledger.head, now_s=now_s
+        )
+        if opened is None:
             return []  # The next key epoch is due, and this is asked again when it is open.
-        self._last_attempt += 1
-        task.attempts += 1
-        call = Call(
-            task=spec.name,
-            round_number=task.state.committed + 1,
-            attempt=self._last_attempt,
-            mode=RoundMode.SECAGG,
-            key_epoch=keys.epoch.key_epoch,
-            key_index=key_index,
-            nonce=self._entropy.fresh_seed().export_bytes(),
-            closes_in_ms=int(spec.check_in_s * 1000),
-        )
-        self._store.put_many(
-            {
-                _LAST_ATTEMPT: self._last_attempt.to_bytes(8, "big"),
-                OPEN_ROUND: encode_open(call, Phase.CHECK_IN),
-            }
-        )
         self._blobs = task.blobs()
-        setup = task.setup(
-            fleet=self._settings.fleet,
-            call=call,
-            keys=keys,
-            population=self._choose_cohort(spec),
-            ledger_head=self._ledger.ledger.head,
-        )
-        self._mailer.reset_traffic()
         self._next_notice_s = now_s + self._settings.notice_s
-        self._round = OpenRound(
-            setup,
-            offline=frozenset(setup.population - self.online),
-            now_s=now_s,
-            mailer=self._mailer,
-            resend_s=self._settings.resend_s,
-        )
-        return self._settle(self._round.begin(now_s), now_s)
-
-    def _choose_cohort(self, spec: TaskSpec) -> frozenset[str]:
-        """Return the devices of this round: members of the key epoch, those online first.
-
-        The gateway chooses, so no amplification by sampling is claimed anywhere.
-        """
-        online, members = self.online, self._key_epochs.members
-        ranked = sorted(members, key=lambda device: (device not in online, device))
-        return frozenset(ranked[: spec.cohort])
+        self._round = opened
+        return self._settle(opened.begin(now_s), now_s)
 
     # ------------------------------------------------------------ the round's effects
 
@@ -491,10 +480,14 @@ class GatewayCore:
             return self._end_task(task, "budget", "the privacy budget is spent")
         if task.state.committed >= task.spec.rounds:
             return self._end_task(task, "done", f"{task.spec.rounds} rounds")
-        if task.attempts >= task.spec.max_attempts:
-            reason = f"{task.attempts} attempts at one round: {report.abort_reason.name}"
-            return self._end_task(task, "failed", reason)
         if report.outcome is Phase.ABORTED:
-            # Whatever aborted it gets time to pass.
-            self._not_before_s = now_s + self._settings.pause_s
+            return self._after_failure(task, report.abort_reason.name, now_s)
+        return []
+
+    def _after_failure(self, task: ActiveTask, reason: str, now_s: float) -> list[GatewayEffect]:
+        if task.attempts >= task.spec.max_attempts:
+            reason = f"{task.attempts} attempts at one round: {reason}"
+            return self._end_task(task, "failed", reason)
+        # Whatever it was gets time to pass.
+        self._not_before_s = now_s + self._settings.pause_s
         return []

@@ -112,6 +112,14 @@ class KeyEpochs:
         """When `wake` is wanted."""
         return self._timer_s
 
+    @property
+    def next_index(self) -> int | None:
+        """The key index that is taken next; None where there is none left."""
+        keys, left = self.keys, self._machine.indices_left
+        if keys is None or left < 1:
+            return None
+        return keys.bundle_of(keys.devices[0]).mask_key_count - left
+
     def take_index(self) -> int | None:
         """Take the next key index, durably; None where there is none left."""
         index = self._machine.take_index()

@@ -15,9 +15,8 @@ from edgefl.protocol.events import (
     TimerFired,
     UnmaskJob,
 )
-from edgefl.protocol.reasons import DropReason, Phase
+from edgefl.protocol.reasons import DropReason, Phase, RoundMode
 from edgefl.protocol.round_messages import Call
-from edgefl.protocol.round_setup import RoundSetup
 
 CoreEffect = Charge | PhaseChanged | RoundFinished
 """What the round leaves to the core: the ledger, the records, the model."""
@@ -27,8 +26,7 @@ class OpenRound:
     """One attempt that is under way.
 
     Args:
-        setup: The gateway's decisions.
-        offline: Devices that are known to be gone.
+        machine: The round's machine.
         now_s: The time.
         mailer: Addresses the messages.
         resend_s: How often a device that is waited for is reminded.
@@ -36,19 +34,18 @@ class OpenRound:
 
     def __init__(
         self,
-        setup: RoundSetup,
+        machine: AggregatorRound,
         *,
-        offline: frozenset[str],
         now_s: float,
         mailer: Mailer,
         resend_s: float,
     ) -> None:
         """Prepare; nothing is sent before `begin`."""
-        self._machine = AggregatorRound(setup=setup, offline=offline, now_s=now_s)
+        self._machine = machine
         self._mailer = mailer
         self._resend_s = resend_s
         self._timer_s: float | None = None
-        self._reminded_at_s = dict.fromkeys(setup.population, now_s)
+        self._reminded_at_s = dict.fromkeys(machine.population, now_s)
 
     @property
     def call(self) -> Call:
@@ -74,8 +71,10 @@ class OpenRound:
         return min(wishes, default=None)
 
     def begin(self, now_s: float) -> list[GatewayEffect | CoreEffect]:
-        """Call the devices."""
-        return [self._mailer.call(self.call), *self._translate(self._machine.begin(now_s), now_s)]
+        """Call the devices; in the one-upload mode the plan comes at once, and calls nobody."""
+        is_called = self.call.mode is RoundMode.SECAGG
+        calls = [self._mailer.call(self.call)] if is_called else []
+        return [*calls, *self._translate(self._machine.begin(now_s), now_s)]
 
     def handle(self, event: AggregatorEvent, now_s: float) -> list[GatewayEffect | CoreEffect]:
         """Feed an event.

@@ -112,6 +112,13 @@ def gathering_report(online: int, needed: int) -> Reported:
     )
 
 
+def deposits_report(have: int, needed: int) -> Reported:
+    """A one-upload round waits for deposits, or did not get enough."""
+    return Reported(
+        kind="waiting", fields={"for": "deposits of devices online", "have": have, "need": needed}
+    )
+
+
 def left_open_report(task: str, round_number: int, attempt: int, phase: Phase) -> Reported:
     """The gateway had died within a round."""
     return Reported(

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, fields
 
 from edgefl.errors import ConfigError, EdgeflError
 from edgefl.privacy.plan import PrivacyPlan, make_privacy_plan
+from edgefl.protocol.one_upload_sizes import DepositTerms, one_upload_thresholds
 from edgefl.protocol.plan import TrainingPlan
 from edgefl.protocol.reasons import AdversaryClass, RoundMode
 from edgefl.protocol.round_setup import PhaseLimits
@@ -154,6 +155,7 @@ class TaskSpec:
             adversary=ADVERSARIES[self.adversary],
             corrupt_permille=self.corrupt_permille,
             drop_permille=self.drop_permille,
+            mode=MODES[self.mode],
         )
 
     def _check_weights(self) -> None:
@@ -249,12 +251,26 @@ def least_survivor_floor(
     adversary: AdversaryClass = AdversaryClass.HONEST_BUT_CURIOUS,
     corrupt_permille: int = 0,
     drop_permille: int = 0,
+    mode: RoundMode = RoundMode.SECAGG,
 ) -> int:
     """Return the least survivor floor with which a cohort of that size can be unmasked.
 
     Raises:
         ConfigError: No graph over so few devices withstands so many corrupt ones.
     """
+    if mode is RoundMode.ONE_UPLOAD:
+        terms = DepositTerms(
+            adversary=adversary, corrupt_permille=corrupt_permille, drop_permille=drop_permille
+        )
+        thresholds = one_upload_thresholds(
+            terms,
+            epoch_size=cohort,
+            cohort_size=cohort,
+            roster_size=cohort,
+            survivor_floor=cohort,
+        )
+        # A holder has a share of its own secrets, but every survivor needs neighbours.
+        return max(thresholds.neighbourhood + 1, thresholds.certificate)
     thresholds = thresholds_for(
         adversary=adversary,
         base_size=cohort,

@@ -4,7 +4,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 
-from edgefl.agent.core import STATUS_OFFLINE, AgentCore, AgentSettings
+from edgefl.agent.core import STATUS_OFFLINE, AgentCore
 from edgefl.agent.events import (
     AgentEffect,
     AgentEvent,
@@ -15,6 +15,7 @@ from edgefl.agent.events import (
     Stop,
     TrainingEnded,
 )
+from edgefl.agent.settings import AgentSettings
 from edgefl.errors import DataError, PrivacyError, TrainingError
 from edgefl.protocol import masked_input, topics
 from edgefl.protocol.plan import SessionPlan

@@ -13,7 +13,7 @@ from broker.settings import GatewaySettings
 from broker.task import TaskSpec
 from edgefl import __version__
 from edgefl._native import SigningKey, has_aes_hardware
-from edgefl.agent.core import AgentSettings
+from edgefl.agent.settings import AgentSettings
 from edgefl.errors import ConfigError
 from edgefl.privacy.plan import PrivacyPolicy
 from edgefl.protocol.identity import DeviceIdentity
@@ -66,6 +66,7 @@ class Scenario:
         mean_outage_s: Mean time without power after such a death.
         gateway_deaths: When the gateway is killed, and for how long.
         longest_s: Virtual seconds after which the run ends anyway.
+        allows_experimental: The boards' owners accept the one-upload mode.
     """
 
     task: TaskSpec
@@ -83,6 +84,7 @@ class Scenario:
     mean_outage_s: float = 5.0
     gateway_deaths: tuple[GatewayDeath, ...] = ()
     longest_s: float = 24 * 3600.0
+    allows_experimental: bool = False
 
     def __post_init__(self) -> None:
         """Check the numbers that a user gives; NaN is in no range."""
@@ -226,7 +228,10 @@ class _Run:
         settings = AgentSettings(
             fleet=_FLEET,
             identity=DeviceIdentity(device=name, signing_key=SigningKey.from_seed(identity_seed)),
-            policy=DevicePolicy(privacy=PrivacyPolicy(max_epsilon=scenario.max_epsilon)),
+            policy=DevicePolicy(
+                privacy=PrivacyPolicy(max_epsilon=scenario.max_epsilon),
+                allows_experimental=scenario.allows_experimental,
+            ),
             agent_version=__version__,
             has_aes=has_aes_hardware(),
             wall_clock_s=lambda: self._clock.now_s,

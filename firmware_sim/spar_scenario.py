@@ -55,6 +55,7 @@ def spar_scenario(
     deaths_per_device_hour: float = 60.0,
     loss: float = 0.0,
     limit_s: float = 30.0,
+    mode: str = "secagg",
 ) -> Scenario:
     """Return the scenario.
 
@@ -65,6 +66,7 @@ def spar_scenario(
         deaths_per_device_hour: How often a board loses power for no reason of its own.
         loss: Chance that one transmission is lost; the link sends it again.
         limit_s: How long each phase waits for a silent board, in virtual seconds.
+        mode: "secagg", or the experimental "one-upload", which the boards' owners accept then.
     """
     bundle = compile_bundle(demo_model(SPAR_RECIPE.model_seed)).bundle_bytes
     shards = virtual_shards(devices, seed)
@@ -88,7 +90,7 @@ def spar_scenario(
 
     task = demo_task("simulated", cohort=devices, rounds=rounds, limit_s=limit_s)
     # Boards die all the time: a quorum of all of them might never be online at once.
-    task = replace(task, quorum=task.survivor_floor)
+    task = replace(task, quorum=task.survivor_floor, mode=mode)
     return Scenario(
         task=task,
         bundle=bundle,
@@ -99,4 +101,5 @@ def spar_scenario(
         seed=seed,
         deaths_per_device_hour=deaths_per_device_hour,
         link=LinkQuality(loss=loss),
+        allows_experimental=mode != "secagg",
     )

@@ -4,11 +4,8 @@ The same class runs on a board (`edgefl.agent.runtime`) and in the simulator (`f
 """
 
 import hashlib
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypedDict
 
+from edgefl.agent.deposits import AgentDeposits
 from edgefl.agent.events import (
     AgentEffect,
     AgentEvent,
@@ -25,12 +22,13 @@ from edgefl.agent.gateway_pin import foreign_gateway
 from edgefl.agent.keys import AgentKeys
 from edgefl.agent.outbox import Outbox
 from edgefl.agent.parts import ModelParts
+from edgefl.agent.rounds import AnyRound, RoundArguments, RoundFlash, numbers_of
+from edgefl.agent.settings import AgentSettings
 from edgefl.agent.spend import DeviceSpend
 from edgefl.errors import RemoteProtocolError, WireError
 from edgefl.protocol import topics
 from edgefl.protocol.answered_records import DAY_S
 from edgefl.protocol.device import DeviceRound
-from edgefl.protocol.device_epoch import DeviceEpoch
 from edgefl.protocol.envelope import (
     NO_SESSION,
     Envelope,
@@ -53,10 +51,11 @@ from edgefl.protocol.events import (
     Trained,
     TrainJob,
 )
-from edgefl.protocol.identity import DeviceIdentity, EntropySource
+from edgefl.protocol.identity import EntropySource
 from edgefl.protocol.messages import AggregatorMessage, DeviceMessage
+from edgefl.protocol.one_upload_device import OneUploadRound
+from edgefl.protocol.one_upload_messages import DepositCall, OneUploadAnnouncement
 from edgefl.protocol.plan import SessionPlan, session_id_of
-from edgefl.protocol.policy import DevicePolicy
 from edgefl.protocol.reasons import LeaveReason, Phase
 from edgefl.protocol.round_messages import Call, Leave, PlanAnnouncement, RoundClosed
 from edgefl.protocol.service_messages import (
@@ -70,38 +69,15 @@ from edgefl.protocol.service_messages import (
 from edgefl.protocol.session_keys import call_id_of
 from edgefl.storage.base import KeyValueStore
 from edgefl.transport.core_events import Arrived, LinkLost, LinkRestored, Publish
-from edgefl.types import DeviceId, FleetName
+from edgefl.types import DeviceId
 
 STATUS_ONLINE = b"online"
 STATUS_OFFLINE = b"offline"
 
 _GATEWAY_KEY = "gateway-key"
-_ROUND = "round"
-_LAST_ATTEMPT = "last-attempt"
 _HELLO = "hello"
 _ROUND_MESSAGE = "round"
 _PART = "model part "
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentSettings:
-    """What an agent is started with.
-
-    Attributes:
-        enrolment_key: Who signs the roster; None pins the first one that is heard.
-        has_aes: This processor has AES instructions.
-        wall_clock_s: Seconds since 1970 as far as the device knows; it may be wrong.
-        is_available: Tells whether the device may take part now (power, temperature, hours).
-    """
-
-    fleet: FleetName
-    identity: DeviceIdentity
-    policy: DevicePolicy
-    agent_version: str
-    enrolment_key: bytes | None = None
-    has_aes: bool = False
-    wall_clock_s: Callable[[], float] = time.time
-    is_available: Callable[[], bool] = lambda: True
 
 
 class AgentCore:
@@ -126,7 +102,6 @@ class AgentCore:
         self._entropy = entropy
         self._spend = DeviceSpend(store.namespace("spend"), settings.policy.privacy)
         self._gateway_key = store.get(_GATEWAY_KEY)
-        self._last_attempt = int.from_bytes(store.get(_LAST_ATTEMPT) or b"", "big")
         self._outbox = Outbox()
         self._keys = AgentKeys(
             store=store,
@@ -138,7 +113,14 @@ class AgentCore:
             has_aes=settings.has_aes,
             enrolment_key=settings.enrolment_key,
         )
-        self._round = self._restore_round()
+        self._deposits = AgentDeposits(
+            store=store,
+            outbox=self._outbox,
+            keys=self._keys,
+            seal=lambda message: self._sealed(message, Header(sender=self._device)),
+        )
+        self._flash = RoundFlash(store, self._keys)
+        self._round = self._flash.restore(self._round_arguments(), kept=self._deposits.indices)
         self._parts = ModelParts()
         self._is_linked = False
         self._epoch: int | None = None
@@ -197,6 +179,7 @@ class AgentCore:
     def _greet(self, now_s: float) -> list[AgentEffect]:
         """Say hello, and send again what may have been lost."""
         effects = [*self._say_hello(now_s), *self._keys.resume(now_s)]
+        effects += self._deposits.resume(now_s)
         if self._round is not None:
             effects += self._carry_out(self._round.resume(), now_s)
         if self._parts.waiting is not None:
@@ -231,11 +214,14 @@ class AgentCore:
             return self._on_call(message, now_s)
         if isinstance(message, Receipt):
             self._outbox.settle(message.digest)
+            self._deposits.settle(message.digest)
             return []
         if isinstance(message, Blob):
             return self._on_blob(message, now_s)
         if isinstance(message, EPOCH_AGGREGATOR_MESSAGES):
             return self._keys.handle(message, now_s, self._settings.wall_clock_s())
+        if isinstance(message, DepositCall):
+            return self._on_deposit_call(message, now_s)
         if isinstance(message, Rejection):
             error = RemoteProtocolError(
                 message.code, "a device that the gateway accepts", message.text
@@ -263,11 +249,11 @@ class AgentCore:
 
     def _on_call(self, call: Call, now_s: float) -> list[AgentEffect]:
         fleet = self._settings.fleet
-        if self._round is not None and self._round.call_id == call_id_of(fleet, call):
-            if self._round.phase is Phase.CHECK_IN:
-                return self._carry_out(self._round.resume(), now_s)
-            return []
-        if call.attempt <= self._last_attempt:
+        known = self._round if isinstance(self._round, DeviceRound) else None
+        if known is not None and known.call_id == call_id_of(fleet, call):
+            is_waiting = known.phase is Phase.CHECK_IN
+            return self._carry_out(known.resume(), now_s) if is_waiting else []
+        if call.attempt <= self._flash.last_attempt:
             return []  # A stale or replayed call: harmless.
         if not self._settings.is_available():
             header = Header(
@@ -279,21 +265,58 @@ class AgentCore:
         except RemoteProtocolError as error:
             # The hello says which keys the device has; the gateway sends what it lacks.
             return [Noticed(error=error), *self._say_hello(now_s)]
-        attempt = {_LAST_ATTEMPT: call.attempt.to_bytes(8, "big")}
-        self._store.put_many({**attempt, **self._without_round()})
-        self._last_attempt = call.attempt
+        return self._begin(device_round, now_s)
+
+    def _begin(self, device_round: AnyRound, now_s: float) -> list[AgentEffect]:
+        self._flash.begin(numbers_of(device_round).attempt, over=self._round)
         self._forget_job()
         self._round = device_round
         return self._carry_out(device_round.begin(), now_s)
 
+    def _on_deposit_call(self, call: DepositCall, now_s: float) -> list[AgentEffect]:
+        header = Header(sender=self._device)
+        if not self._settings.is_available():
+            return [self._sealed(Leave(reason=LeaveReason.NOT_AVAILABLE), header)]
+        try:
+            return [*self._deposits.answer(call, self._round_arguments(), now_s)]
+        except RemoteProtocolError as error:
+            if error.code == "E-CALL-EPOCH":
+                return [Noticed(error=error), *self._say_hello(now_s)]
+            leave = self._sealed(Leave(reason=LeaveReason.PLAN_REFUSED), header)
+            return [Noticed(error=error), leave]
+
+    def _on_announcement(self, message: OneUploadAnnouncement, now_s: float) -> list[AgentEffect]:
+        plan = SessionPlan.from_bytes(message.plan)
+        known = self._round if isinstance(self._round, OneUploadRound) else None
+        if known is not None and known.plan.session_id == plan.session_id:
+            return self._carry_out(known.handle(AggregatorSaid(message=message)), now_s)
+        header = Header(
+            session_id=plan.session_id,
+            round_number=plan.round_number,
+            attempt=plan.attempt,
+            sender=self._device,
+        )
+        if plan.attempt <= self._flash.last_attempt:
+            return [self._sealed(Leave(reason=LeaveReason.ROUND_UNKNOWN), header)]
+        if not self._settings.is_available():
+            return [self._sealed(Leave(reason=LeaveReason.NOT_AVAILABLE), header)]
+        try:
+            self._spend.require_room(plan.privacy)
+            device_round = OneUploadRound.answer(message, **self._round_arguments())
+        except (RemoteProtocolError, WireError) as error:
+            leave = self._sealed(Leave(reason=LeaveReason.PLAN_REFUSED), header)
+            return [Noticed(error=error), leave]
+        return self._begin(device_round, now_s)
+
     def _on_session_message(
         self, envelope: Envelope, message: AggregatorMessage, now_s: float
     ) -> list[AgentEffect]:
-        header = envelope.header
-        device_round = self._round
-        if device_round is None or header.attempt != device_round.call.attempt:
+        if isinstance(message, OneUploadAnnouncement):
+            return self._on_announcement(message, now_s)
+        header, device_round = envelope.header, self._round
+        if device_round is None or header.attempt != numbers_of(device_round).attempt:
             return self._on_unknown_session(header, message)
-        if isinstance(message, PlanAnnouncement):
+        if isinstance(message, PlanAnnouncement) and isinstance(device_round, DeviceRound):
             return self._on_plan(device_round, message, now_s)
         if isinstance(message, RoundClosed) and device_round.plan is None:
             return self._carry_out(device_round.handle(AggregatorSaid(message=message)), now_s)
@@ -337,7 +360,8 @@ class AgentCore:
 
     def _carry_out_one(self, effect: DeviceEffect, now_s: float) -> list[AgentEffect]:
         if isinstance(effect, Persist):
-            self._store.put(_ROUND, effect.snapshot)
+            if self._round is not None:
+                self._flash.put(self._round, effect.snapshot)
             return []
         if isinstance(effect, PersistEpoch):
             self._keys.persist(effect)
@@ -357,14 +381,15 @@ class AgentCore:
     def _send(self, message: DeviceMessage, now_s: float) -> list[AgentEffect]:
         if self._round is None:
             return []
-        plan, call = self._round.plan, self._round.call
+        plan, numbers = self._round.plan, numbers_of(self._round)
         header = Header(
             session_id=NO_SESSION if plan is None else plan.session_id,
-            round_number=call.round_number,
-            attempt=call.attempt,
+            round_number=numbers.round_number,
+            attempt=numbers.attempt,
             sender=self._device,
         )
         publish = self._sealed(message, header)
+        self._deposits.keep(message, plan, publish)
         self._outbox.put(_ROUND_MESSAGE, publish, now_s)
         return [publish, *self._phase_reached()]
 
@@ -372,15 +397,16 @@ class AgentCore:
         device_round = self._round
         if device_round is None:
             return []
-        self._store.put_many(self._without_round())
+        self._flash.clear(over=device_round)
         self._round = None
         self._forget_job()
         if effect.left is None:
             self._outbox.drop(_ROUND_MESSAGE)
+        numbers = numbers_of(device_round)
         return [
             RoundEnded(
-                round_number=device_round.call.round_number,
-                attempt=device_round.call.attempt,
+                round_number=numbers.round_number,
+                attempt=numbers.attempt,
                 phase=effect.phase,
                 abort_reason=effect.abort_reason,
                 left=effect.left,
@@ -418,7 +444,7 @@ class AgentCore:
         if device_round is None or device_round.plan is None:
             return []
         is_current = device_round.plan.session_id == event.session_id
-        if not is_current or device_round.phase is not Phase.MASKED_INPUT:
+        if not is_current or not _wants_work(device_round):
             return []  # The round went on without this result.
         if isinstance(event, TrainingEnded):
             trained = Trained(update=event.update, examples=event.examples)
@@ -441,42 +467,12 @@ class AgentCore:
     def _phase_reached(self) -> list[AgentEffect]:
         if self._round is None:
             return []
-        call = self._round.call
+        numbers, phase = numbers_of(self._round), self._round.phase
         return [
-            PhaseReached(
-                round_number=call.round_number, attempt=call.attempt, phase=self._round.phase
-            )
+            PhaseReached(round_number=numbers.round_number, attempt=numbers.attempt, phase=phase)
         ]
 
-    def _without_round(self) -> dict[str, bytes | None]:
-        """Return the changes that wipe the open round and the key that only it has used."""
-        changes: dict[str, bytes | None] = {_ROUND: None}
-        if self._round is not None:
-            call = self._round.call
-            changes.update(self._keys.release(call.key_index, key_epoch=call.key_epoch))
-        return changes
-
-    def _restore_round(self) -> DeviceRound | None:
-        """Take up the round that is on flash; wipe what no open round needs any more."""
-        snapshot = self._store.get(_ROUND)
-        restored = None if snapshot is None else self._restored(snapshot)
-        kept = () if restored is None else (restored.call.key_index,)
-        changes: dict[str, bytes | None] = {**self._keys.release_all_but(kept)}
-        if restored is None and (changes or snapshot is not None):
-            changes[_ROUND] = None
-        if changes:
-            self._store.put_many(changes)
-        return restored
-
-    def _restored(self, snapshot: bytes) -> DeviceRound | None:
-        try:
-            restored = DeviceRound.restore(snapshot, **self._round_arguments())
-        except WireError:
-            # By another version, or for keys that are gone: a dropout of that round.
-            return None
-        return None if restored.phase.is_final else restored
-
-    def _round_arguments(self) -> "_RoundArguments":
+    def _round_arguments(self) -> RoundArguments:
         return {
             "identity": self._settings.identity,
             "policy": self._settings.policy,
@@ -487,13 +483,10 @@ class AgentCore:
         }
 
 
-class _RoundArguments(TypedDict):
-    identity: DeviceIdentity
-    policy: DevicePolicy
-    entropy: EntropySource
-    epoch: DeviceEpoch
-    gateway_key: bytes
-    today: int
+def _wants_work(device_round: AnyRound) -> bool:
+    """Tell whether nothing was uploaded in the round so far."""
+    is_uploaded = isinstance(device_round, OneUploadRound) and device_round.last_message()
+    return device_round.phase is Phase.MASKED_INPUT and not is_uploaded
 
 
 def _part_slot(sha256: bytes) -> str:

@@ -7,11 +7,12 @@ from pathlib import Path
 
 from edgefl import __version__
 from edgefl._native import has_aes_hardware
-from edgefl.agent.core import AgentCore, AgentSettings
+from edgefl.agent.core import AgentCore
 from edgefl.agent.entropy import HedgedEntropy
 from edgefl.agent.identity import load_identity
 from edgefl.agent.policy_file import DEFAULT_MAX_EPSILON, read_policy
 from edgefl.agent.runtime import AgentRuntime, TrainerFactory
+from edgefl.agent.settings import AgentSettings
 from edgefl.cli.options import (
     DEFAULT_FLEET,
     add_common,

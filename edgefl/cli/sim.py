@@ -39,6 +39,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--loss", type=float, default=0.0, help="chance that a transmission is lost, below 1"
     )
+    run.add_argument(
+        "--mode",
+        choices=["secagg", "one-upload"],
+        default="secagg",
+        help="EXPERIMENTAL one-upload: each board publishes once in a round and a committee "
+        "unmasks; its security argument is not complete (docs/threat-model.md)",
+    )
     run.add_argument("--out", type=Path, help="write the report as JSON for 'edgefl sim report'")
     add_json(run)
     add_common(run)
@@ -90,6 +97,7 @@ def _simulate(options: argparse.Namespace) -> "dict[str, Json]":
         seed=options.seed,
         deaths_per_device_hour=options.deaths_per_device_hour,
         loss=options.loss,
+        mode=options.mode,
     )
 
     def show(line: "Reported") -> None:

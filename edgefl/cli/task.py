@@ -273,6 +273,7 @@ def _task_of(
         ADVERSARIES,
         DEFAULT_WEIGHT_BOUND,
         LEAST_COHORT,
+        MODES,
         TaskSpec,
         default_survivor_floor,
         least_survivor_floor,
@@ -288,6 +289,7 @@ def _task_of(
             adversary=ADVERSARIES[options.adversary],
             corrupt_permille=_corrupt_permille(options),
             drop_permille=options.drop_permille,
+            mode=MODES[options.mode],
         )
         floor = default_survivor_floor(cohort, least)
     usual_bound = DEFAULT_WEIGHT_BOUND if options.weighted else 1

@@ -89,6 +89,10 @@ class Fleet:
         devices: Data source by device name.
         fleet: The fleet's name.
         max_epsilon: What the devices' owners accept.
+
+    Attributes:
+        enrolment_key: Who signs the roster; None leaves it to the gateway.
+        policy: The owners' policy file, if there is one.
     """
 
     def __init__(
@@ -100,6 +104,7 @@ class Fleet:
         self._fleet = fleet
         self._max_epsilon = max_epsilon
         self.enrolment_key: bytes | None = None
+        self.policy: Path | None = None
         self.gateway = Child(name="gateway", command=[], log_path=folder / "gateway.log")
         self.agents: dict[str, Child] = {}
 
@@ -130,6 +135,7 @@ class Fleet:
                     *("--gateway", f"127.0.0.1:{port}", "--fleet", self._fleet),
                     *("--state", str(self._folder / device)),
                     *("--max-epsilon", str(self._max_epsilon)),
+                    *(() if self.policy is None else ("--policy", str(self.policy))),
                     *self._enrolment,
                     *(("--adversary", "malicious") if self._enrolment else ()),
                 ],

@@ -36,7 +36,7 @@ class OneUploadDeposit:
     ) -> None:
         """Take the message. Nothing is sent before `begin` or `resume`."""
         self._epoch = epoch
-        self._key_epoch = key_epoch
+        self.key_epoch = key_epoch
         self._deposit_id = deposit_id
         self.message = message
 
@@ -104,7 +104,7 @@ class OneUploadDeposit:
     def snapshot(self) -> bytes:
         """Return the whole state."""
         return wire.encode(
-            [SNAPSHOT_VERSION, self._key_epoch, self._deposit_id, dict(self.message.to_body())]
+            [SNAPSHOT_VERSION, self.key_epoch, self._deposit_id, dict(self.message.to_body())]
         )
 
     def begin(self) -> tuple[DeviceEffect, ...]:

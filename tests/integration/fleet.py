@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from broker.demo_task import demo_task
@@ -21,10 +22,22 @@ SOURCES = [f"spar:{person}-{arm}" for person in range(1, 9) for arm in ("left", 
 class RealFleet:
     """Processes, and the gateway's events as they come."""
 
-    def __init__(self, folder: Path, *, devices: int, rounds: int, limit_s: float = 20.0) -> None:
-        self.spec = demo_task("task", cohort=devices, rounds=rounds, limit_s=limit_s)
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        devices: int,
+        rounds: int,
+        limit_s: float = 20.0,
+        mode: str = "secagg",
+    ) -> None:
+        recipe = demo_task("task", cohort=devices, rounds=rounds, limit_s=limit_s)
+        self.spec = replace(recipe, mode=mode)
         sources = {f"d{index}": SOURCES[index] for index in range(devices)}
         self.processes = Fleet(folder, sources, fleet=FLEET, max_epsilon=10_000)
+        if mode != "secagg":
+            self.processes.policy = folder / "policy.toml"
+            self.processes.policy.write_text("allow_experimental = true\n")
         self.events: list[Event] = []
         self._unread: list[Event] = []
         self._tail = EventTail(self.state / "events.jsonl")
@@ -97,10 +110,10 @@ class RealFleet:
 
 @contextmanager
 def real_fleet(
-    folder: Path, *, devices: int, rounds: int, limit_s: float = 20.0
+    folder: Path, *, devices: int, rounds: int, limit_s: float = 20.0, mode: str = "secagg"
 ) -> Iterator[RealFleet]:
     """Run a fleet; every process is gone afterwards."""
-    fleet = RealFleet(folder, devices=devices, rounds=rounds, limit_s=limit_s)
+    fleet = RealFleet(folder, devices=devices, rounds=rounds, limit_s=limit_s, mode=mode)
     try:
         yield fleet
     finally:

@@ -5,8 +5,9 @@ from broker.events import GatewayEffect
 from broker.open_gateway import GatewayEntropy
 from broker.settings import GatewaySettings
 from edgefl._native import Seed, SigningKey
-from edgefl.agent.core import AgentCore, AgentSettings
+from edgefl.agent.core import AgentCore
 from edgefl.agent.events import AgentEffect, Noticed, Stop
+from edgefl.agent.settings import AgentSettings
 from edgefl.privacy.plan import PrivacyPolicy
 from edgefl.protocol import topics
 from edgefl.protocol.device import DeviceIdentity

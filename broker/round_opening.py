@@ -1,0 +1,131 @@
+"""Open the next attempt at a round: number it, take its key index, choose its devices."""
+
+from collections.abc import Mapping, Set
+
+from broker.active_task import ActiveTask
+from broker.deposits import DepositDesk, Readiness
+from broker.events import GatewayEffect
+from broker.key_epochs import KeyEpochs
+from broker.mailer import Mailer
+from broker.open_round import OpenRound
+from broker.records import OPEN_ROUND, encode_open
+from broker.settings import GatewaySettings
+from edgefl.protocol.identity import EntropySource
+from edgefl.protocol.round_messages import Call
+from edgefl.storage.base import KeyValueStore
+
+_LAST_ATTEMPT = "last-attempt"
+
+
+class RoundOpener:
+    """Opens rounds of both modes, durably noted before anything of them is sent.
+
+    Args:
+        settings: Fleet and patience.
+        store: Durable state of the gateway.
+        entropy: Fresh nonces.
+        mailer: Addresses the messages.
+        key_epochs: The fleet's key epochs.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: GatewaySettings,
+        store: KeyValueStore,
+        entropy: EntropySource,
+        mailer: Mailer,
+        key_epochs: KeyEpochs,
+    ) -> None:
+        """Read the newest attempt; no number is given out twice."""
+        self._settings = settings
+        self._store = store
+        self._entropy = entropy
+        self._mailer = mailer
+        self._key_epochs = key_epochs
+        self.desk = DepositDesk(
+            store.namespace("deposits"),
+            mailer=mailer,
+            key_epochs=key_epochs,
+            resend_s=settings.resend_s,
+        )
+        self._last_attempt = int.from_bytes(store.get(_LAST_ATTEMPT) or b"", "big")
+
+    def prepare(
+        self, task: ActiveTask, known: Mapping[str, bytes], online: Set[str], now_s: float
+    ) -> tuple[Readiness, list[GatewayEffect]]:
+        """See to key epoch and deposits.
+
+        Args:
+            task: The task whose round is next.
+            known: Identity key by device.
+            online: Devices that are online.
+            now_s: The time.
+
+        Returns:
+            Whether the round can open, and what to do. Where it waits for deposits,
+            `desk.wakeup_s` says until when.
+
+        Raises:
+            ConfigError: No committee withstands what the task assumes.
+        """
+        terms, needed = task.deposit_terms, task.needs_online
+        self.desk.settle(terms, task.spec.cohort)
+        can_open, effects = self._key_epochs.prepare(known, online, needed, now_s)
+        if not can_open or terms is None:
+            return Readiness.READY if can_open else Readiness.WAITING, effects
+        readiness, calls = self.desk.prepare(
+            terms, online=online, needed=needed, answer_s=task.spec.check_in_s, now_s=now_s
+        )
+        return readiness, [*effects, *calls]
+
+    def open(
+        self, task: ActiveTask, *, online: Set[str], ledger_head: str, now_s: float
+    ) -> OpenRound | None:
+        """Return the next attempt of a task, to be begun.
+
+        Args:
+            task: The task; the attempt is counted.
+            online: Devices that are online.
+            ledger_head: Hash of the newest ledger row.
+            now_s: The time.
+
+        Returns:
+            None where there is no key index left: the next key epoch is due.
+
+        Raises:
+            ConfigError: No thresholds hold over the devices there are.
+        """
+        keys, index = self._key_epochs.keys, self.desk.take_index(task.deposit_terms)
+        if keys is None or index is None:
+            return None
+        self._last_attempt += 1
+        task.attempts += 1
+        call = Call(
+            task=task.spec.name,
+            round_number=task.state.committed + 1,
+            attempt=self._last_attempt,
+            mode=index.mode,
+            key_epoch=keys.epoch.key_epoch,
+            key_index=index.key_index,
+            nonce=self._entropy.fresh_seed().export_bytes(),
+            closes_in_ms=int(task.spec.check_in_s * 1000),
+        )
+        setup = task.setup(
+            fleet=self._settings.fleet,
+            call=call,
+            keys=keys,
+            population=index.cohort(self._key_epochs.members, online, task.spec.cohort),
+            ledger_head=ledger_head,
+        )
+        machine = index.machine(setup, offline=frozenset(setup.population - online), now_s=now_s)
+        self._store.put_many(
+            {
+                _LAST_ATTEMPT: self._last_attempt.to_bytes(8, "big"),
+                OPEN_ROUND: encode_open(call, machine.phase),
+            }
+        )
+        self._mailer.reset_traffic()
+        return OpenRound(
+            machine, now_s=now_s, mailer=self._mailer, resend_s=self._settings.resend_s
+        )

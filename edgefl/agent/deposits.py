@@ -1,0 +1,147 @@
+"""The agent's deposits for the one-upload mode: made once, kept until the gateway has them."""
+
+import hashlib
+from collections.abc import Callable
+
+from edgefl.agent.keys import AgentKeys
+from edgefl.agent.outbox import Outbox
+from edgefl.agent.rounds import RoundArguments
+from edgefl.errors import WireError
+from edgefl.protocol.epoch_events import PersistEpoch
+from edgefl.protocol.events import DeviceEffect, Persist, SendUp
+from edgefl.protocol.messages import DeviceMessage
+from edgefl.protocol.one_upload_deposit import OneUploadDeposit
+from edgefl.protocol.one_upload_messages import Deposit, DepositCall, OneUpload
+from edgefl.protocol.one_upload_sizes import DepositTerms, deposit_id_of
+from edgefl.protocol.plan import SessionPlan
+from edgefl.storage.base import KeyValueStore
+from edgefl.transport.core_events import Publish
+
+_STATE = "deposit"
+_DEPOSIT = "deposit"
+
+
+class AgentDeposits:
+    """The newest deposit of this device, alone or on an upload.
+
+    It is kept until there is a newer one, and so is the one-time key that it entrusts: the round of
+    its index is still to come. One that travelled with an upload may have to travel again: the
+    round may close before the upload arrives, and an index is deposited for once.
+
+    Args:
+        store: Durable state.
+        outbox: Where messages wait for their receipts.
+        keys: The device's key epochs.
+        seal: Signs and addresses a message that belongs to no round.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: KeyValueStore,
+        outbox: Outbox,
+        keys: AgentKeys,
+        seal: Callable[[DeviceMessage], Publish],
+    ) -> None:
+        """Go on from flash; a deposit for keys that are gone is wiped."""
+        self._store = store
+        self._outbox = outbox
+        self._keys = keys
+        self._epoch = keys.epoch
+        self._seal = seal
+        self._sent_as = b""
+        self._is_settled = False
+        self._newest: OneUploadDeposit | None = None
+        snapshot = store.get(_STATE)
+        if snapshot is None:
+            return
+        try:
+            self._newest = OneUploadDeposit.restore(snapshot, epoch=keys.epoch)
+        except WireError:
+            store.delete(_STATE)
+
+    @property
+    def indices(self) -> tuple[int, ...]:
+        """Key indices of the open key epoch whose rounds are to come."""
+        return () if self._newest is None else (self._newest.message.key_index,)
+
+    def answer(self, call: DepositCall, arguments: RoundArguments, now_s: float) -> list[Publish]:
+        """Answer a call for a deposit: with the one that was made for it, or a new one.
+
+        Raises:
+            RemoteProtocolError: The call is refused.
+        """
+        if self._is_for(call):
+            self._is_settled = False
+            return self.resume(now_s)
+        deposit = OneUploadDeposit.answer(
+            call,
+            policy=arguments["policy"],
+            entropy=arguments["entropy"],
+            epoch=self._epoch,
+            gateway_key=arguments["gateway_key"],
+            today=arguments["today"],
+        )
+        passed, self._newest, self._is_settled = self._newest, deposit, False
+        out = self._carry_out(deposit.begin(), now_s)
+        self._release(passed, deposit)
+        return out
+
+    def resume(self, now_s: float) -> list[Publish]:
+        """Send a deposit again for which no receipt came."""
+        if self._newest is None or self._is_settled:
+            return []
+        return self._carry_out(self._newest.resume(), now_s)
+
+    def keep(self, message: DeviceMessage, plan: SessionPlan | None, publish: Publish) -> None:
+        """Write down the deposit of an upload before it is sent, for the first time or again."""
+        opened = self._epoch.open_epoch
+        if plan is None or not isinstance(message, OneUpload) or message.next_deposit is None:
+            return
+        if opened is None or opened.key_epoch != plan.key_epoch:
+            return  # Its keys are gone with their key epoch.
+        deposit = message.next_deposit
+        deposit_id = deposit_id_of(opened, deposit.key_index, DepositTerms.of_plan(plan))
+        self._newest = OneUploadDeposit(
+            epoch=self._epoch, key_epoch=plan.key_epoch, deposit_id=deposit_id, message=deposit
+        )
+        self._sent_as, self._is_settled = hashlib.sha256(publish.payload).digest(), False
+        self._store.put(_STATE, self._newest.snapshot())
+
+    def settle(self, digest: bytes) -> None:
+        """Note that the gateway holds the deposit that a receipt names."""
+        self._is_settled = self._is_settled or digest == self._sent_as
+
+    # ------------------------------------------------------------ helpers
+
+    def _release(self, passed: OneUploadDeposit | None, newest: OneUploadDeposit) -> None:
+        """Destroy the key of a deposit whose round never came: the gateway is past its index."""
+        if passed is None or passed.key_epoch != newest.key_epoch:
+            return
+        index = passed.message.key_index
+        use = self._epoch.keys.use_of(index)
+        if index != newest.message.key_index and use is not None and use.session_id is None:
+            self._store.put_many(self._keys.release(index, key_epoch=passed.key_epoch))
+
+    def _is_for(self, call: DepositCall) -> bool:
+        opened = self._epoch.open_epoch
+        if self._newest is None or opened is None or opened.key_epoch != call.key_epoch:
+            return False
+        if self._newest.message.key_index != call.key_index:
+            return False
+        use = self._epoch.keys.use_of(call.key_index)
+        wanted = deposit_id_of(opened, call.key_index, call.terms)
+        return use is not None and use.call_id == wanted
+
+    def _carry_out(self, effects: tuple[DeviceEffect, ...], now_s: float) -> list[Publish]:
+        out = []
+        for effect in effects:
+            if isinstance(effect, PersistEpoch):
+                self._keys.persist(effect)
+            elif isinstance(effect, Persist):
+                self._store.put(_STATE, effect.snapshot)
+            elif isinstance(effect, SendUp) and isinstance(effect.message, Deposit):
+                publish = self._seal(effect.message)
+                self._sent_as = hashlib.sha256(publish.payload).digest()
+                out.append(self._outbox.put(_DEPOSIT, publish, now_s))
+        return out
