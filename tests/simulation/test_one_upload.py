@@ -195,3 +195,15 @@ def test_a_task_of_the_other_mode_leaves_out_the_index_that_was_deposited_for() 
     outcomes = Counter(row["outcome"] for row in run._rounds)
     assert outcomes == {"COMMITTED": 2}
     assert not sum((device.noticed for device in run._devices), Counter())
+
+
+@pytest.mark.parametrize(("phase", "after_s"), [("UNMASKING", 0.001), ("MASKED_INPUT", -0.001)])
+def test_a_restarted_board_has_the_key_that_it_deposited(phase: str, after_s: float) -> None:
+    """Once in the round whose upload brought the deposit, once before there is any round."""
+    at_s = _start_s(_healthy(), 1, phase) + after_s
+    run = _Run(_scenario(), lambda _: None)
+    run._clock.call_at(at_s, lambda: run._devices[3].die(outage_s=0.2))
+    result = run.run()
+    assert result.deaths == 1
+    assert [row["survivors"] for row in _committed(result)] == [_DEVICES] * 2
+    assert not result.noticed
