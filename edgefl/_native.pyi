@@ -25,7 +25,6 @@ __all__ = [
     "RingSum",
     "Seed",
     "SigningKey",
-    "add_in_ring",
     "add_skellam_noise",
     "agreement_public_keys",
     "apply_masks",
@@ -41,7 +40,6 @@ __all__ = [
     "open_sealed",
     "pack",
     "quantize",
-    "reduce_to_ring",
     "rotate",
     "seal",
     "seal_many",
@@ -446,9 +444,6 @@ def add_skellam_noise(values: NDArray[np.int64], variance: float, noise_seed: Se
         PrivacyError: E-NOISE-VARIANCE or E-NOISE-OVERFLOW.
     """
 
-def reduce_to_ring(values: NDArray[np.int64], out: NDArray[np.uint32], ring_bits: int) -> None:
-    """Write int64 [d] values modulo 2^ring_bits to uint32 [d]."""
-
 def check_coordinates(values: NDArray[np.uint32], ring_bits: int, session_id: bytes) -> list[int]:
     """Return four public linear combinations of uint32 [d] values, modulo 2^ring_bits."""
 
@@ -461,11 +456,6 @@ def unpack(packed: bytes | bytearray | memoryview, ring_bits: int, out: NDArray[
     Raises:
         WireError: E-PACKED-LENGTH or E-PACKED-PADDING.
     """
-
-def add_in_ring(
-    accumulator: NDArray[np.uint32], values: NDArray[np.uint32], ring_bits: int
-) -> None:
-    """Add uint32 [d] values to the uint32 [d] accumulator in place, modulo 2^ring_bits."""
 
 def backends() -> dict[str, list[str]]:
     """Return the mask code of this machine, the chosen first, by generator.

@@ -51,8 +51,6 @@ REFUSALS: list[tuple[type[EdgeflError], str, Callable[[], object]]] = [
     (errors.ConfigError, "E-RING-BITS", lambda: _native.pack(ring(), HUGE)),
     (errors.ConfigError, "E-RING-BITS", lambda: _native.apply_masks(ring(), -HUGE, [])),
     (errors.ConfigError, "E-RING-VALUE", lambda: _native.pack(ring() + np.uint32(256), 8)),
-    (errors.ConfigError, "E-LENGTH", lambda: _native.add_in_ring(ring(3), ring(2), 8)),
-    (errors.ConfigError, "E-LENGTH", lambda: _native.reduce_to_ring(integers(3), ring(2), 8)),
     (errors.ConfigError, "E-LENGTH", lambda: _native.check_coordinates(ring(), 8, bytes(31))),
     (
         errors.ConfigError,
@@ -148,8 +146,6 @@ BAD_BUFFERS: list[tuple[str, np.ndarray]] = [
 def test_unusable_buffers_are_refused(code: str, buffer: np.ndarray) -> None:
     for action in (
         lambda: _native.apply_masks(buffer, 20, [MASK]),
-        lambda: _native.add_in_ring(buffer, ring(), 20),
-        lambda: _native.reduce_to_ring(integers(), buffer, 20),
         lambda: _native.unpack(bytes(9), 24, buffer),
     ):
         with pytest.raises(ConfigError) as caught:

@@ -45,11 +45,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(encoding::rotate, module)?)?;
     module.add_function(wrap_pyfunction!(vectors::quantize, module)?)?;
     module.add_function(wrap_pyfunction!(vectors::add_skellam_noise, module)?)?;
-    module.add_function(wrap_pyfunction!(vectors::reduce_to_ring, module)?)?;
     module.add_function(wrap_pyfunction!(vectors::check_coordinates, module)?)?;
     module.add_function(wrap_pyfunction!(vectors::pack, module)?)?;
     module.add_function(wrap_pyfunction!(vectors::unpack, module)?)?;
-    module.add_function(wrap_pyfunction!(vectors::add_in_ring, module)?)?;
     module.add_function(wrap_pyfunction!(masks::backends, module)?)?;
     module.add_function(wrap_pyfunction!(masks::has_aes_hardware, module)?)?;
     module.add_function(wrap_pyfunction!(selftest::selftest, module)?)?;

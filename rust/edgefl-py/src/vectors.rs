@@ -60,24 +60,6 @@ pub(crate) fn add_skellam_noise(
     buffer.copy_from_slice(py, &noised)
 }
 
-/// Writes each value modulo 2^b.
-#[pyfunction]
-#[allow(clippy::needless_pass_by_value)] // PyO3 hands arguments over by value
-pub(crate) fn reduce_to_ring(
-    py: Python<'_>,
-    values: &Bound<'_, PyAny>,
-    out: &Bound<'_, PyAny>,
-    ring_bits: WideInt,
-) -> PyResult<()> {
-    let ring = ring_of(&ring_bits)?;
-    let values = readable::<i64>("values", values)?.to_vec(py)?;
-    let buffer = writable::<u32>("out", out)?;
-    let mut reduced = vec![0; buffer.item_count()];
-    py.detach(|| core::reduce_to_ring(&values, &mut reduced, ring))
-        .map_err(to_python)?;
-    buffer.copy_from_slice(py, &reduced)
-}
-
 /// Returns the four check coordinates of a ring vector.
 #[pyfunction]
 #[allow(clippy::needless_pass_by_value)] // PyO3 hands arguments over by value
@@ -126,22 +108,4 @@ pub(crate) fn unpack(
     py.detach(|| core::unpack(&packed, ring, &mut values))
         .map_err(to_python)?;
     buffer.copy_from_slice(py, &values)
-}
-
-/// Adds `values` to the accumulator modulo 2^b.
-#[pyfunction]
-#[allow(clippy::needless_pass_by_value)] // PyO3 hands arguments over by value
-pub(crate) fn add_in_ring(
-    py: Python<'_>,
-    accumulator: &Bound<'_, PyAny>,
-    values: &Bound<'_, PyAny>,
-    ring_bits: WideInt,
-) -> PyResult<()> {
-    let ring = ring_of(&ring_bits)?;
-    let buffer = writable::<u32>("accumulator", accumulator)?;
-    let mut sums = buffer.to_vec(py)?;
-    let values = readable::<u32>("values", values)?.to_vec(py)?;
-    py.detach(|| core::add_in_ring(&mut sums, &values, ring))
-        .map_err(to_python)?;
-    buffer.copy_from_slice(py, &sums)
 }
