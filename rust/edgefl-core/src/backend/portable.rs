@@ -2,6 +2,8 @@
 //!
 //! Both choose vector or AES instructions at run time where they know them. Without AES
 //! instructions `aes` computes bit-sliced: no table, no time that depends on the key.
+//!
+//! Not guaranteed: round keys that the crate moves on the stack while it makes them are not wiped.
 
 use aes::cipher::{BlockCipherEncrypt, KeyInit};
 use aes::{Aes128, Block};
