@@ -285,9 +285,8 @@ class GatewayCore:
     def _on_hello(
         self, device: DeviceId, message: Hello, payload: bytes, now_s: float
     ) -> list[GatewayEffect]:
-        least = self._settings.least_agent_version
+        least, enrolment = self._settings.least_agent_version, self._key_epochs.enrolment
         digest = hashlib.sha256(payload).digest()
-        enrolment = self._key_epochs.enrolment
         admitted = admit(device, message, digest, self._population, enrolment, least)
         if isinstance(admitted, Rejection):
             return [self._mailer.to_device(device, admitted)]
@@ -316,6 +315,7 @@ class GatewayCore:
             return [self._mailer.to_device(device, closed, answer)]
         if device not in current.machine.population:
             return []
+        self._key_epochs.on_round_message(device, message)
         said = DeviceSaid(device=device, session_id=header.session_id, message=message)
         try:
             return self._feed(said, now_s)

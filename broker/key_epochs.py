@@ -34,6 +34,9 @@ from edgefl.protocol.epoch_events import (
 from edgefl.protocol.epoch_messages import EpochDeviceMessage
 from edgefl.protocol.identity import EntropySource
 from edgefl.protocol.member_keys import MemberKeys
+from edgefl.protocol.messages import DeviceMessage
+from edgefl.protocol.reasons import LeaveReason
+from edgefl.protocol.round_messages import Leave
 from edgefl.protocol.service_messages import Hello
 from edgefl.storage.base import KeyValueStore
 
@@ -105,7 +108,7 @@ class KeyEpochs:
     @property
     def members(self) -> frozenset[str]:
         """Devices that rounds can call."""
-        return frozenset(() if self.keys is None else self.keys.devices)
+        return self._machine.members
 
     @property
     def wakeup_s(self) -> float | None:
@@ -145,6 +148,11 @@ class KeyEpochs:
     ) -> list[GatewayEffect]:
         """Take a device's bundle or nonce, whose signature was checked."""
         return self._feed(EpochDeviceSaid(device=device, message=message), now_s)
+
+    def on_round_message(self, device: str, message: DeviceMessage) -> None:
+        """Look whether a device says of the open round's call that it has not the keys for it."""
+        if isinstance(message, Leave) and message.reason is LeaveReason.STATE_LOST:
+            self._machine.lose(device)
 
     def on_roster(self, content: bytes, now_s: float) -> list[GatewayEffect]:
         """Take a roster file that the operator brought; one that does not do is reported."""

@@ -256,16 +256,18 @@ class AgentCore:
         if call.attempt <= self._flash.last_attempt:
             return []  # A stale or replayed call: harmless.
         if not self._settings.is_available():
-            header = Header(
-                round_number=call.round_number, attempt=call.attempt, sender=self._device
-            )
-            return [self._sealed(Leave(reason=LeaveReason.NOT_AVAILABLE), header)]
+            return [self._stay_away(call, LeaveReason.NOT_AVAILABLE)]
         try:
             device_round = DeviceRound.answer(call, **self._round_arguments())
         except RemoteProtocolError as error:
-            # The hello says which keys the device has; the gateway sends what it lacks.
-            return [Noticed(error=error), *self._say_hello(now_s)]
+            reason = self._keys.why_to_stay_away(call.attempt, error.code)
+            said = self._say_hello(now_s) if reason is None else [self._stay_away(call, reason)]
+            return [Noticed(error=error), *said]
         return self._begin(device_round, now_s)
+
+    def _stay_away(self, call: Call, reason: LeaveReason) -> AgentEffect:
+        header = Header(round_number=call.round_number, attempt=call.attempt, sender=self._device)
+        return self._sealed(Leave(reason=reason), header)
 
     def _begin(self, device_round: AnyRound, now_s: float) -> list[AgentEffect]:
         self._flash.begin(numbers_of(device_round).attempt, over=self._round)

@@ -19,7 +19,7 @@ from edgefl.protocol.epoch_messages import EpochAggregatorMessage
 from edgefl.protocol.identity import DeviceIdentity, EntropySource
 from edgefl.protocol.key_bundle import prg_bitmask
 from edgefl.protocol.policy import DevicePolicy
-from edgefl.protocol.reasons import AdversaryClass, Prg
+from edgefl.protocol.reasons import AdversaryClass, LeaveReason, Prg
 from edgefl.storage.base import KeyValueStore
 from edgefl.transport.core_events import Publish
 from edgefl.types import DeviceId, FleetName
@@ -27,6 +27,8 @@ from edgefl.types import DeviceId, FleetName
 _STATE = "key-epochs"
 _BUNDLE = "epoch bundle"
 _NONCE = "epoch nonce"
+_LACKS_KEYS = frozenset({"E-CALL-EPOCH", "E-KEY-INDEX-RANGE", "E-KEY-INDEX-USED"})
+"""Why a call is refused by a device whose keys are not the ones that the gateway counts on."""
 
 
 class AgentKeys:
@@ -64,6 +66,7 @@ class AgentKeys:
         self._outbox = outbox
         self._identity = identity
         self._fleet = fleet
+        self._refused_attempt: int | None = None
         uses_aes = has_aes and Prg.AES_128_CTR in policy.prgs
         try:
             self.epoch = DeviceEpoch(
@@ -94,6 +97,19 @@ class AgentKeys:
     ) -> list[AgentEffect]:
         """Take a message of the gateway, whose signature was checked."""
         return self._carry_out(self.epoch.handle(message, wall_s), now_s)
+
+    def why_to_stay_away(self, attempt: int, code: str) -> LeaveReason | None:
+        """Return what to say to a call that was refused; None for a hello, once per call.
+
+        The hello says which keys the device has: the gateway sends what it lacks, and the call
+        again. To go on with that would fill the link where the gateway has nothing that helps.
+        """
+        if code not in _LACKS_KEYS:
+            return LeaveReason.PLAN_REFUSED
+        if attempt == self._refused_attempt:
+            return LeaveReason.STATE_LOST
+        self._refused_attempt = attempt
+        return None
 
     def resume(self, now_s: float) -> list[AgentEffect]:
         """Send again what an open set-up needs from this device."""

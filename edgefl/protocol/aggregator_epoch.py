@@ -73,6 +73,7 @@ class AggregatorEpoch:
         self._present: set[str] = set()
         self._silent: set[str] = set()
         self._withheld: set[str] = set()
+        self._lost: set[str] = set()
         self._setup: EpochSetup | None = None
         self._keys: MemberKeys | None = None
         self._next_key_epoch = 1
@@ -117,8 +118,16 @@ class AggregatorEpoch:
     @property
     def outside(self) -> tuple[str, ...]:
         """Present devices of the roster that have no part in the open key epoch."""
-        members = set() if self._keys is None else set(self._keys.devices)
-        return tuple(sorted(self._present_in_roster() - members))
+        return tuple(sorted(self._present_in_roster() - self.members))
+
+    @property
+    def members(self) -> frozenset[str]:
+        """Devices that the open key epoch can serve."""
+        return frozenset(() if self._keys is None else self._keys.devices) - self._lost
+
+    def lose(self, device: str) -> None:
+        """Note that a member cannot use its keys: it needs the next key epoch."""
+        self._lost.add(device)
 
     @property
     def newcomers(self) -> tuple[str, ...]:
@@ -317,6 +326,7 @@ class AggregatorEpoch:
         keys = setup.open(setup.closed)
         self._keys, self._setup, self._next_index = keys, None, 0
         self._withheld.clear()
+        self._lost.clear()
         return (
             PersistEpoch(snapshot=self.snapshot()),
             *(SendEpochDown(device=device, message=keys.opened_message) for device in keys.devices),

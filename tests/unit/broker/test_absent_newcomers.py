@@ -11,6 +11,8 @@ from edgefl.protocol.epoch_events import PublishBundle, SendEpochUp
 from edgefl.protocol.epoch_messages import EPOCH_AGGREGATOR_MESSAGES, KeyBundleMessage
 from edgefl.protocol.identity import DeviceIdentity
 from edgefl.protocol.key_bundle import prg_bitmask
+from edgefl.protocol.reasons import LeaveReason
+from edgefl.protocol.round_messages import Leave
 from edgefl.protocol.service_messages import Hello
 from edgefl.protocol.topics import device_of
 from edgefl.storage.memory import MemoryStore
@@ -122,3 +124,20 @@ def test_a_device_that_withholds_its_nonce_again_and_again_does_not_stop_rounds(
     fleet = Fleet(shows_bundles=True)
     assert fleet.run(100, with_hellos=True) >= 3
     assert fleet.opened >= 1
+
+
+def test_a_member_without_its_keys_is_in_the_next_key_epoch() -> None:
+    fleet = Fleet(shows_bundles=False)
+    fleet.run(20, with_hellos=False)
+    assert fleet.epochs.members == set(HONEST)
+    fleet.devices["d1"] = fleet._device("d1", fleet.keys["d1"])
+    fleet.say_hello("d1")
+    assert not fleet.devices["d1"].is_ready
+    fleet.epochs.on_round_message("d1", Leave(reason=LeaveReason.NOT_AVAILABLE))
+    assert fleet.epochs.members == set(HONEST)
+    fleet.epochs.on_round_message("d1", Leave(reason=LeaveReason.STATE_LOST))
+    assert fleet.epochs.members == set(HONEST) - {"d1"}
+    fleet.run(3, with_hellos=False)
+    assert fleet.epochs.members == set(HONEST)
+    assert fleet.devices["d1"].is_ready
+    assert fleet.opened == 2
