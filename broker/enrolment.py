@@ -91,10 +91,11 @@ class Enrolment:
             raise ConfigError("E-ENROLMENT", "the enrolment key on this gateway", "an operator's")
         enrolled = {} if self.roster is None else {e.device: e for e in self.roster.entries}
         today = max(0, int(wall_s // _DAY_S))
+        taken = {entry.identity_key for entry in enrolled.values()}
         new = [
             RosterEntry(device=device, identity_key=key, enrolled_day=today)
             for device, key in known.items()
-            if device not in enrolled
+            if device not in enrolled and key not in taken
         ]
         return self._keep(
             sign_roster(self.roster, self._fleet, [*enrolled.values(), *new], self._signing_key)

@@ -168,12 +168,11 @@ class KeyEpochs:
         Args:
             known: Identity key by device.
         """
-        wanted = {
-            device: key
-            for device, key in known.items()
-            if not self._enrolment.is_enrolled(device, key)
-        }
-        if self._enrolment.is_automatic or not wanted or wanted == self._asked_for:
+        if self._enrolment.is_automatic:
+            return []
+        taken = set(self._enrolment.identity_keys.values())
+        wanted = {device: key for device, key in known.items() if key not in taken}
+        if not wanted or wanted == self._asked_for:
             return []
         self._asked_for = wanted
         return [EnrolmentWanted(devices=wanted), enrolment_report(len(wanted))]

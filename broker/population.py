@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from edgefl.errors import RemoteProtocolError
+from edgefl.protocol.limits import MAX_POPULATION
 from edgefl.storage.base import KeyValueStore
 
 _PREFIX = "device/"
@@ -34,6 +35,7 @@ class Population:
         self._keys = {
             key.removeprefix(_PREFIX): store.get(key) or b"" for key in store.keys(_PREFIX)
         }
+        self._names = {key: device for device, key in self._keys.items()}
         self._presence = {device: _Presence() for device in self._keys}
 
     @property
@@ -57,11 +59,27 @@ class Population:
             True if the device, or its key, is new.
 
         Raises:
-            RemoteProtocolError: The device was first seen with another key.
+            RemoteProtocolError: The device was first seen with another key, or another device
+                with this one, or there are too many.
         """
         pinned = self._keys.get(device)
         if pinned == identity_key:
             return False
+        # A roster with one key twice, or with too many devices, could never be signed.
+        if identity_key in self._names:
+            raise RemoteProtocolError(
+                "E-DEVICE-KEY-TWICE",
+                "a key of its own for each device",
+                f"the key of {self._names[identity_key]}",
+                "start each board with a state folder of its own",
+            )
+        if pinned is None and len(self._keys) >= MAX_POPULATION:
+            raise RemoteProtocolError(
+                "E-POPULATION",
+                f"at most {MAX_POPULATION} devices",
+                "one more",
+                "split the fleet over several gateways",
+            )
         if pinned is not None and not is_vouched_for:
             raise RemoteProtocolError(
                 "E-DEVICE-KEY",
@@ -70,9 +88,7 @@ class Population:
                 "give each board its own --device name; a board that was set up anew needs a new "
                 "name, or a roster without the old one ('edgefl roster sign --remove')",
             )
-        self._store.put(_PREFIX + device, identity_key)
-        self._keys[device] = identity_key
-        self._presence.setdefault(device, _Presence())
+        self._keep(device, identity_key)
         return True
 
     def follow(self, enrolled: Mapping[str, bytes]) -> None:
@@ -84,7 +100,14 @@ class Population:
             enrolled: Identity key by device.
         """
         for device in self._keys.keys() & enrolled.keys():
-            self.pin(device, enrolled[device], is_vouched_for=True)
+            if self._keys[device] != enrolled[device]:
+                self._keep(device, enrolled[device])
+
+    def _keep(self, device: str, identity_key: bytes) -> None:
+        self._store.put(_PREFIX + device, identity_key)
+        self._names.pop(self._keys.get(device, b""), None)
+        self._keys[device], self._names[identity_key] = identity_key, device
+        self._presence.setdefault(device, _Presence())
 
     def is_heard(self, device: str) -> bool:
         """Note a sign of life of a known device; return True if it was not online."""

@@ -1,5 +1,8 @@
 """Boards that lost their state, and strangers in a board's name, where an operator enrols."""
 
+import pytest
+
+from broker import population
 from broker.core import GatewayCore
 from broker.events import EnrolmentWanted, GatewayEffect, RosterBrought
 from broker.open_gateway import GatewayEntropy
@@ -41,10 +44,10 @@ def start(operator: SigningKey | None = OPERATOR) -> GatewayCore:
     return core
 
 
-def say_hello(core: GatewayCore, key: SigningKey) -> list[GatewayEffect]:
+def say_hello(core: GatewayCore, key: SigningKey, name: str = DEVICE) -> list[GatewayEffect]:
     hello = Hello(identity_key=key.public_key, agent_version="1.0")
-    topic = topics.uplink(FLEET, DEVICE)
-    payload = seal_envelope(key, topic, Header(sender=DEVICE), hello)
+    topic = topics.uplink(FLEET, DeviceId(name))
+    payload = seal_envelope(key, topic, Header(sender=name), hello)
     return core.handle(Arrived(topic=topic, payload=payload), 1.0)
 
 
@@ -103,4 +106,20 @@ def test_a_gateway_that_enrols_keeps_the_first_key() -> None:
     core = start(operator=None)
     assert refusals(say_hello(core, OLD)) == []
     assert refusals(say_hello(core, NEW)) == ["E-DEVICE-KEY"]
+    assert refusals(say_hello(core, OLD)) == []
+
+
+@pytest.mark.parametrize("operator", [OPERATOR, None])
+def test_one_key_cannot_have_two_names(operator: SigningKey | None) -> None:
+    core = start(operator)
+    assert refusals(say_hello(core, OLD)) == []
+    assert refusals(say_hello(core, OLD, "d2")) == ["E-DEVICE-KEY-TWICE"]
+    assert refusals(say_hello(core, NEW, "d2")) == []
+
+
+def test_a_full_population_takes_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(population, "MAX_POPULATION", 1)
+    core = start(operator=None)
+    assert refusals(say_hello(core, OLD)) == []
+    assert refusals(say_hello(core, NEW, "d2")) == ["E-POPULATION"]
     assert refusals(say_hello(core, OLD)) == []
