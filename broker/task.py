@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from edgefl.errors import ConfigError, EdgeflError
 from edgefl.privacy.plan import PrivacyPlan, make_privacy_plan
 from edgefl.protocol.one_upload_sizes import DepositTerms, one_upload_thresholds
+from edgefl.protocol.limits import MAX_COHORT
 from edgefl.protocol.plan import TrainingPlan
 from edgefl.protocol.reasons import AdversaryClass, RoundMode
 from edgefl.protocol.round_setup import PhaseLimits
@@ -256,8 +257,16 @@ def least_survivor_floor(
     """Return the least survivor floor with which a cohort of that size can be unmasked.
 
     Raises:
-        ConfigError: No graph over so few devices withstands so many corrupt ones.
+        ConfigError: No graph over so few devices withstands so many corrupt ones, or they are more
+            than a plan can name.
     """
+    if cohort > MAX_COHORT:
+        raise ConfigError(
+            "E-COHORT",
+            f"a cohort of at most {MAX_COHORT} devices",
+            repr(cohort),
+            "split the fleet over several gateways",
+        )
     if mode is RoundMode.ONE_UPLOAD:
         terms = DepositTerms(
             adversary=adversary, corrupt_permille=corrupt_permille, drop_permille=drop_permille

@@ -42,6 +42,15 @@ def test_the_demos_model_can_be_trained_against_a_malicious_gateway(tmp_path: Pa
     assert terms.items() <= json.loads(stored.read_text()).items()
 
 
+@pytest.mark.parametrize("cohort", ["0", "2", "-1", "16385", "1000000"])
+def test_a_cohort_that_no_plan_can_hold_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], cohort: str
+) -> None:
+    assert main(["task", "submit", "spar", "--cohort", cohort, "--state", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.fixture
 def submit(tmp_path: Path) -> list[str]:
     """Return a command that hands in a model."""
