@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, fields
 
 from edgefl.errors import ConfigError, EdgeflError
 from edgefl.privacy.plan import PrivacyPlan, make_privacy_plan
-from edgefl.protocol.one_upload_sizes import DepositTerms, one_upload_thresholds
 from edgefl.protocol.limits import MAX_COHORT
+from edgefl.protocol.one_upload_sizes import DepositTerms, one_upload_thresholds
 from edgefl.protocol.plan import TrainingPlan
 from edgefl.protocol.reasons import AdversaryClass, RoundMode
 from edgefl.protocol.round_setup import PhaseLimits
