@@ -260,7 +260,7 @@ class AgentCore:
         try:
             device_round = DeviceRound.answer(call, **self._round_arguments())
         except RemoteProtocolError as error:
-            reason = self._keys.why_to_stay_away(call.attempt, error.code)
+            reason = self._keys.why_to_stay_away((call.attempt,), error.code)
             said = self._say_hello(now_s) if reason is None else [self._stay_away(call, reason)]
             return [Noticed(error=error), *said]
         return self._begin(device_round, now_s)
@@ -282,10 +282,11 @@ class AgentCore:
         try:
             return [*self._deposits.answer(call, self._round_arguments(), now_s)]
         except RemoteProtocolError as error:
-            if error.code == "E-CALL-EPOCH":
+            named = (call.key_epoch, call.key_index)
+            reason = self._keys.why_to_stay_away(named, error.code)
+            if reason is None:
                 return [Noticed(error=error), *self._say_hello(now_s)]
-            leave = self._sealed(Leave(reason=LeaveReason.PLAN_REFUSED), header)
-            return [Noticed(error=error), leave]
+            return [Noticed(error=error), self._sealed(Leave(reason=reason), header)]
 
     def _on_announcement(self, message: OneUploadAnnouncement, now_s: float) -> list[AgentEffect]:
         plan = SessionPlan.from_bytes(message.plan)

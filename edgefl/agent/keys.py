@@ -66,7 +66,7 @@ class AgentKeys:
         self._outbox = outbox
         self._identity = identity
         self._fleet = fleet
-        self._refused_attempt: int | None = None
+        self._refused_call: tuple[int, ...] = ()
         uses_aes = has_aes and Prg.AES_128_CTR in policy.prgs
         try:
             self.epoch = DeviceEpoch(
@@ -98,17 +98,21 @@ class AgentKeys:
         """Take a message of the gateway, whose signature was checked."""
         return self._carry_out(self.epoch.handle(message, wall_s), now_s)
 
-    def why_to_stay_away(self, attempt: int, code: str) -> LeaveReason | None:
+    def why_to_stay_away(self, call: tuple[int, ...], code: str) -> LeaveReason | None:
         """Return what to say to a call that was refused; None for a hello, once per call.
 
         The hello says which keys the device has: the gateway sends what it lacks, and the call
         again. To go on with that would fill the link where the gateway has nothing that helps.
+
+        Args:
+            call: What names it: a round's attempt, or a deposit's key epoch and index.
+            code: Of the refusal.
         """
         if code not in _LACKS_KEYS:
             return LeaveReason.PLAN_REFUSED
-        if attempt == self._refused_attempt:
+        if call == self._refused_call:
             return LeaveReason.STATE_LOST
-        self._refused_attempt = attempt
+        self._refused_call = call
         return None
 
     def resume(self, now_s: float) -> list[AgentEffect]:

@@ -24,7 +24,7 @@ from edgefl.protocol.device_epoch import DeviceEpoch
 from edgefl.protocol.device_state import DeviceState
 from edgefl.protocol.epoch_messages import EpochClosed
 from edgefl.protocol.events import TimerFired, Unmasked, UnmaskJob
-from edgefl.protocol.key_bundle import MaskKeyBatch
+from edgefl.protocol.mask_keys import MaskKeyBatch
 from edgefl.protocol.reasons import Phase
 from edgefl.protocol.round_messages import RoundClosed, SurvivorProposal, UnmaskRequest
 from edgefl.protocol.round_phases import MaskedInputPhase
@@ -124,6 +124,7 @@ def takes_a_used_key_again() -> Iterator[None]:
     with (
         mock.patch.object(DeviceEpoch, "reserve_index", reserve),
         mock.patch("edgefl.protocol.device.require_answerable", return_value=None),
+        mock.patch.object(MaskKeyBatch, "destroy", return_value=True),
     ):
         yield
 
@@ -133,8 +134,9 @@ def derives_one_key_for_all_indices() -> Iterator[None]:
     from_secret = MaskKeyBatch.from_epoch_secret
 
     def all_alike(secret: Seed, *, count: int, **names: object) -> MaskKeyBatch:
-        first = from_secret(secret, count=1, **names).secret(0)  # type: ignore[arg-type]
-        return MaskKeyBatch((first.export_seed(),) * count)
+        key = from_secret(secret, count=1, **names).secret(0)  # type: ignore[arg-type]
+        seeds = dict.fromkeys(range(count), key.export_seed())
+        return MaskKeyBatch([key.public_key] * count, seeds)
 
     with (
         mock.patch.object(MaskKeyBatch, "from_epoch_secret", all_alike),
