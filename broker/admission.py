@@ -1,12 +1,18 @@
 """Decide whether a device that says hello may take part."""
 
+from broker.enrolment import Enrolment
 from broker.population import Population
 from edgefl.errors import RemoteProtocolError
 from edgefl.protocol.service_messages import Hello, Rejection
 
 
 def admit(
-    device: str, hello: Hello, digest: bytes, population: Population, least_agent_version: str
+    device: str,
+    hello: Hello,
+    digest: bytes,
+    population: Population,
+    enrolment: Enrolment,
+    least_agent_version: str,
 ) -> Rejection | bool:
     """Pin the key of a device at its first hello.
 
@@ -15,6 +21,7 @@ def admit(
         hello: What it says.
         digest: SHA-256 of the payload, which a rejection names.
         population: The known devices.
+        enrolment: Who is in the roster.
         least_agent_version: Older agents are refused.
 
     Returns:
@@ -24,7 +31,11 @@ def admit(
         text = f"agent {hello.agent_version} too old, need {least_agent_version}: update the agent"
         return Rejection(code="E-AGENT-OLD", text=text, digest=digest)
     try:
-        return population.pin(device, hello.identity_key)
+        return population.pin(
+            device,
+            hello.identity_key,
+            is_vouched_for=enrolment.vouches(device, hello.identity_key),
+        )
     except RemoteProtocolError as error:
         text = f"{error.found}: {error.advice}"
         return Rejection(code=error.code, text=text, digest=digest)

@@ -163,7 +163,9 @@ class GatewayCore:
         if isinstance(event, EvaluationEnded):
             return [evaluation_report(event)]
         if isinstance(event, RosterBrought):
-            return self._key_epochs.on_roster(event.content, now_s)
+            effects = self._key_epochs.on_roster(event.content, now_s)
+            self._population.follow(self._key_epochs.enrolment.identity_keys)
+            return effects
         return self._on_woken(now_s)
 
     # ------------------------------------------------------------ link and time
@@ -270,7 +272,8 @@ class GatewayCore:
     ) -> list[GatewayEffect]:
         least = self._settings.least_agent_version
         digest = hashlib.sha256(payload).digest()
-        admitted = admit(device, message, digest, self._population, least)
+        enrolment = self._key_epochs.enrolment
+        admitted = admit(device, message, digest, self._population, enrolment, least)
         if isinstance(admitted, Rejection):
             return [self._mailer.to_device(device, admitted)]
         effects: list[GatewayEffect] = [self._mailer.to_device(device, Receipt(digest=digest))]

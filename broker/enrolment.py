@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from edgefl._native import SigningKey
 from edgefl.errors import ConfigError, RemoteProtocolError, StorageError, WireError
 from edgefl.protocol.roster import Roster, sign_roster
-from edgefl.protocol.roster_epoch import RosterEntry, RosterPin
+from edgefl.protocol.roster_epoch import RosterEntry, RosterPin, fingerprint
 from edgefl.storage.base import KeyValueStore
+
+RESET_ADVICE = "bring back a copy of the state folder, or begin anew with --reset-state"
 
 _ROSTER = "roster"
 _DAY_S = 86_400
@@ -47,6 +49,12 @@ class Enrolment:
         self._enrolment_key = enrolment_key or signing_key.public_key
         self.roster = self._load()
 
+    @property
+    def identity_keys(self) -> dict[str, bytes]:
+        """Identity key by device of the roster."""
+        entries = () if self.roster is None else self.roster.entries
+        return {entry.device: entry.identity_key for entry in entries}
+
     def is_enrolled(self, device: str, identity_key: bytes) -> bool:
         """Tell whether the roster names a device with this key."""
         position = None if self.roster is None else self.roster.position_of(device)
@@ -59,6 +67,15 @@ class Enrolment:
         if self.roster is None or self.roster.position_of(device) is None:
             return False
         return not self.is_enrolled(device, identity_key)
+
+    def vouches(self, device: str, identity_key: bytes) -> bool:
+        """Tell whether a device may come with another key than the one it was first seen with.
+
+        Where an operator signs the roster, that decides: a name that it does not hold is anybody's,
+        so that a board which was set up anew can be enrolled again, and nobody can take a name by
+        saying hello first. Where the gateway enrols, the first key is all there is to go by.
+        """
+        return not self.is_automatic and not self.is_taken(device, identity_key)
 
     def sign(self, known: Mapping[str, bytes], wall_s: float) -> Roster:
         """Enrol everybody who is known; what is already in the roster stays as it is.
@@ -95,8 +112,8 @@ class Enrolment:
             if roster.enrolment_key != self._enrolment_key or roster.epoch.fleet != self._fleet:
                 raise WireError(
                     "E-ROSTER-FILE",
-                    f"a roster of {self._fleet}, signed by the enrolment key of this gateway",
-                    f"one of {roster.epoch.fleet}",
+                    f"a roster of {self._fleet}, signed by {fingerprint(self._enrolment_key)}",
+                    f"one of {roster.epoch.fleet}, signed by {fingerprint(roster.enrolment_key)}",
                 )
             if self.roster is not None:
                 known = RosterPin(number=self.roster.epoch.number, hash=self.roster.epoch.hash)
@@ -123,7 +140,9 @@ class Enrolment:
         try:
             roster = Roster.from_bytes(stored)
         except (WireError, RemoteProtocolError) as error:
-            raise StorageError("E-STATE-DAMAGED", "a readable roster", error.found) from error
+            raise StorageError(
+                "E-STATE-DAMAGED", "a readable roster", error.found, RESET_ADVICE
+            ) from error
         if roster.enrolment_key != self._enrolment_key:
             raise StorageError(
                 "E-ENROLMENT-KEY",

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from broker.enrolment import Enrolment
+from broker.enrolment import RESET_ADVICE, Enrolment
 from broker.events import EnrolmentWanted, GatewayEffect, Reported
 from broker.mailer import Mailer
 from broker.reports import (
@@ -80,8 +80,8 @@ class KeyEpochs:
         self._wall_clock_s = wall_clock_s
         self._timer_s: float | None = None
         self._not_before_s = 0.0
-        self._asked_for: set[str] = set()
-        self._hellos: dict[str, Hello] = {}
+        self._asked_for: dict[str, bytes] = {}
+        self._has_called = True
         self._machine = AggregatorEpoch(
             fleet=fleet,
             roster=enrolment.roster,
@@ -115,15 +115,12 @@ class KeyEpochs:
     def take_index(self) -> int | None:
         """Take the next key index, durably; None where there is none left."""
         index = self._machine.take_index()
+        self._has_called = True
         self._store.put(_STATE, self._machine.snapshot())
         return index
 
     def on_hello(self, device: str, hello: Hello, now_s: float) -> list[GatewayEffect]:
         """Send a device what it lacks of roster and key epochs, if it is the one in the roster."""
-        self._hellos[device] = hello
-        return self._join(device, hello, now_s)
-
-    def _join(self, device: str, hello: Hello, now_s: float) -> list[GatewayEffect]:
         if self._enrolment.is_taken(device, hello.identity_key):
             return []  # The roster gives this name to another key.
         joined = DeviceJoined(
@@ -133,7 +130,6 @@ class KeyEpochs:
 
     def on_gone(self, device: str, now_s: float) -> list[GatewayEffect]:
         """Note that a device is gone."""
-        self._hellos.pop(device, None)
         return self._feed(DeviceLeft(device=device), now_s)
 
     def on_message(
@@ -161,9 +157,9 @@ class KeyEpochs:
             for device, key in known.items()
             if not self._enrolment.is_enrolled(device, key)
         }
-        if self._enrolment.is_automatic or not wanted or wanted.keys() == self._asked_for:
+        if self._enrolment.is_automatic or not wanted or wanted == self._asked_for:
             return []
-        self._asked_for = set(wanted)
+        self._asked_for = wanted
         return [EnrolmentWanted(devices=wanted), enrolment_report(len(wanted))]
 
     def wake(self, now_s: float) -> list[GatewayEffect]:
@@ -201,6 +197,7 @@ class KeyEpochs:
             roster = self._enrolment.sign(known, self._wall_clock_s())
             effects += self._feed(RosterSigned(roster=roster), now_s)
         effects += self._feed(BeginEpoch(needed=needed), now_s)
+        self._has_called = False
         return False, effects
 
     def eligible(self, known: Mapping[str, bytes], online: Collection[str]) -> set[str]:
@@ -215,7 +212,10 @@ class KeyEpochs:
         members = self.members
         if self.keys is None or self._machine.is_due or len(members & set(online)) < needed:
             return True
-        newcomers = set(self._machine.outside)
+        if not self._has_called:
+            # Whatever newcomers do, each set-up is followed by a round.
+            return False
+        newcomers = set(self._machine.newcomers)
         if self._enrolment.is_automatic:
             newcomers |= self._strangers(known, online)
         return len(newcomers & set(online)) >= max(1, len(members) // _WORTH_A_NEW_EPOCH)
@@ -280,4 +280,6 @@ def open_key_epochs(
             wall_clock_s=settings.wall_clock_s,
         )
     except WireError as error:
-        raise StorageError("E-STATE-DAMAGED", "readable key epochs", error.found) from error
+        raise StorageError(
+            "E-STATE-DAMAGED", "readable key epochs", error.found, RESET_ADVICE
+        ) from error

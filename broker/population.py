@@ -1,9 +1,10 @@
 """The devices that a gateway knows: their pinned keys, and who is online.
 
-A key is pinned at first use. Until enrolment exists, that is safe only where no stranger can reach
-the broker.
+A key is pinned at first use. Where the gateway itself enrols, that is safe only where no stranger
+can reach the broker; where an operator signs the roster, a pin holds what the roster says.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from edgefl.errors import RemoteProtocolError
@@ -44,28 +45,46 @@ class Population:
         """Return the devices that are online, or gone for less than the grace."""
         return {device for device, presence in self._presence.items() if presence.is_online}
 
-    def pin(self, device: str, identity_key: bytes) -> bool:
+    def pin(self, device: str, identity_key: bytes, *, is_vouched_for: bool = False) -> bool:
         """Pin a device's key at first use.
 
+        Args:
+            device: Its name.
+            identity_key: The key that it shows.
+            is_vouched_for: The key may replace another one.
+
         Returns:
-            True if the device is new.
+            True if the device, or its key, is new.
 
         Raises:
             RemoteProtocolError: The device was first seen with another key.
         """
         pinned = self._keys.get(device)
-        if pinned is not None and pinned != identity_key:
+        if pinned == identity_key:
+            return False
+        if pinned is not None and not is_vouched_for:
             raise RemoteProtocolError(
                 "E-DEVICE-KEY",
                 f"the key that {device} was first seen with",
                 "another key",
-                "give each board its own --device name, or remove the device from the gateway",
+                "give each board its own --device name; a board that was set up anew needs a new "
+                "name, or a roster without the old one ('edgefl roster sign --remove')",
             )
-        if pinned is None:
-            self._store.put(_PREFIX + device, identity_key)
-            self._keys[device] = identity_key
-            self._presence[device] = _Presence()
-        return pinned is None
+        self._store.put(_PREFIX + device, identity_key)
+        self._keys[device] = identity_key
+        self._presence.setdefault(device, _Presence())
+        return True
+
+    def follow(self, enrolled: Mapping[str, bytes]) -> None:
+        """Let the roster decide which key a known device has.
+
+        A stranger may have said hello in the name of a board that is enrolled only now.
+
+        Args:
+            enrolled: Identity key by device.
+        """
+        for device in self._keys.keys() & enrolled.keys():
+            self.pin(device, enrolled[device], is_vouched_for=True)
 
     def is_heard(self, device: str) -> bool:
         """Note a sign of life of a known device; return True if it was not online."""

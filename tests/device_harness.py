@@ -5,9 +5,7 @@ to a flash of their own and can lose power between any two effects.
 """
 
 import copy
-import functools
 import hashlib
-import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -16,7 +14,6 @@ import numpy as np
 
 from edgefl._native import SigningKey
 from edgefl.errors import EdgeflError
-from edgefl.privacy.plan import PrivacyPlan, PrivacyPolicy, make_privacy_plan
 from edgefl.protocol import masked_input
 from edgefl.protocol.certificate import (
     CertificateSignature,
@@ -62,55 +59,19 @@ from edgefl.protocol.session_keys import call_id_of
 from edgefl.protocol.thresholds import thresholds_for
 from edgefl.protocol.wire import encode_bitmap
 from edgefl.types import Update
-from tests.epoch_harness import DAY, FLEET, CountedSeeds, EpochFleet, signing_key
+from tests.device_fixtures import (
+    CURIOUS,
+    GATEWAY,
+    LIAR,
+    POLICY,
+    TODAY,
+    Flash,
+    opened_fleet,
+    privacy_plan,
+)
+from tests.epoch_harness import FLEET, CountedSeeds, EpochFleet, signing_key
 
 _M = TypeVar("_M", bound=DeviceMessage)
-
-GATEWAY = signing_key("gateway identity")
-TODAY = DAY + 100
-CURIOUS = AdversaryClass.HONEST_BUT_CURIOUS
-LIAR = AdversaryClass.MALICIOUS
-POLICY = DevicePolicy(
-    adversary_classes=frozenset(AdversaryClass),
-    least_survivor_floor=2,
-    privacy=PrivacyPolicy(max_epsilon=math.inf, max_clip_norm=10),
-)
-
-
-@functools.cache
-def opened_fleet(n_devices: int) -> EpochFleet:
-    """Return a fleet whose first key epoch is open; its boards' flash is where devices start."""
-    fleet = EpochFleet(n_devices, mask_keys=8)
-    fleet.open_epoch()
-    return fleet
-
-
-@functools.cache
-def privacy_plan(
-    n_cohort: int, survivor_floor: int, dimension: int, noise: float, weight_bound: int
-) -> PrivacyPlan:
-    """Return a plan with noise, or in exact mode in a ring of 20 bits."""
-    return make_privacy_plan(
-        clip_norm=1.0,
-        noise_multiplier=noise,
-        n_cohort=n_cohort,
-        survivor_floor=survivor_floor,
-        colluders=0,
-        dimension=dimension,
-        delta=1e-5,
-        epsilon_budget=1e6 if noise else math.inf,
-        rounds=3,
-        ring_bits=None if noise else 20,
-        weight_bound=weight_bound,
-    )
-
-
-@dataclass
-class Flash:
-    """What outlives a loss of power."""
-
-    epoch: bytes
-    round: bytes | None = None
 
 
 @dataclass

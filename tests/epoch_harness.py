@@ -102,7 +102,7 @@ class Board:
                 case events.PublishBundle(message=message) | events.SendEpochUp(message=message):
                     # What leaves the device must already be on its flash.
                     assert self.flash is not None
-                    assert _but_latest_s(self.flash) == remembered(self)
+                    assert but_the_time(self.flash) == remembered(self)
                     sent.append(message)
                 case events.EpochRefused(error=error):
                     self.refused.append(error.code)
@@ -251,10 +251,11 @@ def refuses(board: Board, message: EpochAggregatorMessage, code: str, now_s: flo
 
 def remembered(board: Board) -> dict[int, WireValue]:
     """Return all that a device remembers but the latest time that it has seen."""
-    return _but_latest_s(board.machine.snapshot())
+    return but_the_time(board.machine.snapshot())
 
 
-def _but_latest_s(snapshot: bytes) -> dict[int, WireValue]:
+def but_the_time(snapshot: bytes) -> dict[int, WireValue]:
+    """Return what a snapshot holds but the latest time; that alone is not worth a write."""
     body = dict(as_body(decode(snapshot)))
     del body[7]
     return body
@@ -291,7 +292,8 @@ class Staged:
         return self._run(EpochOpened)
 
     def _run(self, kind: type) -> EpochAggregatorMessage:
-        self.fleet.feed(events.BeginEpoch(needed=2))
+        # All are needed: the gateway would leave out who withheld a nonce before.
+        self.fleet.feed(events.BeginEpoch(needed=len(self.fleet.names)))
         self.fleet.settle()
         self.hold = ()
         (message,) = self.held

@@ -8,7 +8,8 @@ from edgefl.protocol.key_bundle import KeyBundle
 from edgefl.protocol.peer_proof import PeerProof
 from edgefl.protocol.reasons import AdversaryClass, LeaveReason, Phase
 from edgefl.protocol.round_messages import PlanAnnouncement, RevealedShares, SharedKeys
-from tests.device_harness import CURIOUS, LIAR, Device, Table
+from tests.device_fixtures import CURIOUS, LIAR
+from tests.device_harness import Device, Table
 from tests.epoch_harness import FLEET, signing_key
 
 VICTIM = "d00"

@@ -47,17 +47,17 @@ from edgefl.protocol.round_setup import RoundSetup
 from edgefl.protocol.session_graph import SessionGraph
 from edgefl.types import DeviceId
 from tests.epoch_harness import DAY, FLEET
-from tests.round_harness import (
+from tests.round_boards import (
     LEDGER_HEAD,
     LIMITS,
     MASK_KEYS,
     POLICY,
     Device,
     Packet,
-    RoundHarness,
-    _bytes_of,
+    bytes_of,
     restored_epoch,
 )
+from tests.round_harness import RoundHarness
 
 EXPERIMENTAL = replace(POLICY, allows_experimental=True)
 
@@ -280,7 +280,7 @@ class OneUploadHarness(RoundHarness):
     def _note_deposit(self, device: Device, deposit: Deposit) -> None:
         index = deposit.key_index
         assert device.epoch_on_flash.keys.use_of(index) is not None, "the index is not marked"
-        self.deposits_sent.setdefault((device.name, index), set()).add(_bytes_of(deposit))
+        self.deposits_sent.setdefault((device.name, index), set()).add(bytes_of(deposit))
 
     # ------------------------------------------------------------ the devices
 
@@ -312,10 +312,10 @@ class OneUploadHarness(RoundHarness):
         )
         last = machine.last_message()
         if last is not None:
-            device.persisted.add(_bytes_of(last))
+            device.persisted.add(bytes_of(last))
 
     def _send_up(self, device: Device, message: DeviceMessage) -> None:
-        assert _bytes_of(message) in device.persisted, "sent before it was persisted"
+        assert bytes_of(message) in device.persisted, "sent before it was persisted"
         machine = device.machine
         assert machine is not None
         plan = machine.plan

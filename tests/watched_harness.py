@@ -15,14 +15,8 @@ from edgefl.protocol.messages import DeviceMessage
 from edgefl.protocol.round_messages import MaskedInput, RevealedShares, SharedKeys, SurvivorVote
 from edgefl.protocol.round_setup import RoundSetup
 from edgefl.protocol.wire import decode, encode
-from tests.round_harness import (
-    Device,
-    Packet,
-    RoundHarness,
-    _bytes_of,
-    kinds_revealed,
-    ring_vector_of,
-)
+from tests.round_boards import Device, Packet, _bytes_of, kinds_revealed, ring_vector_of
+from tests.round_harness import RoundHarness
 from tests.round_watch import RoundWatch, broken
 
 

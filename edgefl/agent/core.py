@@ -21,6 +21,7 @@ from edgefl.agent.events import (
     Stop,
     TrainingEnded,
 )
+from edgefl.agent.gateway_pin import foreign_gateway
 from edgefl.agent.keys import AgentKeys
 from edgefl.agent.outbox import Outbox
 from edgefl.agent.parts import ModelParts
@@ -253,7 +254,7 @@ class AgentCore:
             self._store.put(_GATEWAY_KEY, message.identity_key)
             self._gateway_key = message.identity_key
         if message.identity_key != self._gateway_key:
-            error = _foreign_gateway(self._gateway_key, message.identity_key)
+            error = foreign_gateway(self._gateway_key, message.identity_key)
             # Once the right gateway was heard here, this is a stranger beside it.
             return [Noticed(error=error) if self.has_gateway else Stop(error=error)]
         is_new = self._epoch != message.epoch
@@ -471,8 +472,7 @@ class AgentCore:
         try:
             restored = DeviceRound.restore(snapshot, **self._round_arguments())
         except WireError:
-            # Written by another version, or for keys that are gone: this device counts as a
-            # dropout of that round.
+            # By another version, or for keys that are gone: a dropout of that round.
             return None
         return None if restored.phase.is_final else restored
 
@@ -498,18 +498,3 @@ class _RoundArguments(TypedDict):
 
 def _part_slot(sha256: bytes) -> str:
     return _PART + sha256.hex()
-
-
-def _foreign_gateway(pinned: bytes, found: bytes) -> RemoteProtocolError:
-    return RemoteProtocolError(
-        "E-GATEWAY-KEY",
-        f"the gateway that this device was first used with (key {fingerprint(pinned)})",
-        f"another gateway (key {fingerprint(found)})",
-        "connect to the right gateway, or reset this device's state folder if it moved",
-    )
-
-
-def fingerprint(public_key: bytes) -> str:
-    """Return a short form of a public key for people: 16 hex digits of its SHA-256, in groups."""
-    digits = hashlib.sha256(public_key).hexdigest()[:16]
-    return "-".join(digits[index : index + 4] for index in range(0, 16, 4))

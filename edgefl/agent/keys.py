@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from edgefl.agent.events import AgentEffect, KeysReady, Noticed
 from edgefl.agent.outbox import Outbox
+from edgefl.errors import StorageError, WireError
 from edgefl.protocol import topics
 from edgefl.protocol.device_epoch import DeviceEpoch
 from edgefl.protocol.envelope import Header, seal_envelope
@@ -64,15 +65,23 @@ class AgentKeys:
         self._identity = identity
         self._fleet = fleet
         uses_aes = has_aes and Prg.AES_128_CTR in policy.prgs
-        self.epoch = DeviceEpoch(
-            identity=identity,
-            entropy=entropy,
-            fleet=fleet,
-            prgs=prg_bitmask(*([Prg.AES_128_CTR] if uses_aes else [])),
-            enrolment_key=enrolment_key,
-            limits_grinding=policy.adversary_classes == {AdversaryClass.MALICIOUS},
-            snapshot=store.get(_STATE),
-        )
+        try:
+            self.epoch = DeviceEpoch(
+                identity=identity,
+                entropy=entropy,
+                fleet=fleet,
+                prgs=prg_bitmask(*([Prg.AES_128_CTR] if uses_aes else [])),
+                enrolment_key=enrolment_key,
+                limits_grinding=policy.adversary_classes == {AdversaryClass.MALICIOUS},
+                snapshot=store.get(_STATE),
+            )
+        except WireError as error:
+            raise StorageError(
+                "E-STATE-DAMAGED",
+                "readable key epochs in this device's state",
+                error.found,
+                "begin anew with --reset-state, and have the device enrolled again",
+            ) from error
 
     @property
     def open_number(self) -> int:

@@ -60,6 +60,7 @@ class AggregatorRound:
         self._open: RoundPhase = CheckInPhase(setup) if first is None else first
         self._outcome: Phase | None = None
         self._is_unmasking = False
+        self._enough_until_s: float | None = None
         self._log = RoundLog(setup.call)
         self._closing: dict[str, RoundClosed] = {}
 
@@ -187,7 +188,9 @@ class AggregatorRound:
         if not self._waits_for_devices:
             return ()
         due_s = self._phase_started_s + self._setup.limits.of(self.phase)
-        return self._close_phase(now_s) if now_s >= due_s else (SetTimer(at_s=due_s),)
+        if now_s >= due_s:
+            return self._close_phase(now_s)
+        return self._advance_if_complete(now_s) or (SetTimer(at_s=due_s),)
 
     def _on_charged(self, event: AggregatorEvent, now_s: float) -> tuple[AggregatorEffect, ...]:
         del event
@@ -227,13 +230,26 @@ class AggregatorRound:
     def _advance_if_complete(self, now_s: float) -> tuple[AggregatorEffect, ...]:
         if not self._waits_for_devices:
             return ()
-        if self._open.is_ample(self._silent()):
+        is_ample = self._open.is_ample(self._silent())
+        if is_ample and not self._open.waits_for_stragglers:
             return self._close_phase(now_s, is_early=True)
-        if len(self._open.done) + len(self._silent()) < len(self._open.expected):
-            return ()  # Most messages end here, without a look at every device.
-        return () if self.waiting_for() else self._close_phase(now_s)
+        may_be_all = len(self._open.done) + len(self._silent()) >= len(self._open.expected)
+        if may_be_all and not self.waiting_for():
+            return self._close_phase(now_s)
+        # Most messages end here, without a look at every device.
+        return self._wait_for_stragglers(now_s) if is_ample else ()
+
+    def _wait_for_stragglers(self, now_s: float) -> tuple[AggregatorEffect, ...]:
+        """Give those who seem to be there a moment, so that the dead among them are named."""
+        if self._enough_until_s is None:
+            self._enough_until_s = now_s + self._setup.limits.stragglers_s
+        if now_s >= self._enough_until_s:
+            return self._close_phase(now_s, is_early=True)
+        due_s = self._phase_started_s + self._setup.limits.of(self.phase)
+        return (SetTimer(at_s=min(due_s, self._enough_until_s)),)
 
     def _close_phase(self, now_s: float, *, is_early: bool = False) -> tuple[AggregatorEffect, ...]:
+        self._enough_until_s = None
         missing = self._open.expected - self._open.done
         # After an early end the others may still answer; nobody needs them to.
         self._note_dropouts(missing & self._silent() if is_early else missing)

@@ -72,6 +72,7 @@ class AggregatorEpoch:
         self._mask_key_count = mask_key_count
         self._present: set[str] = set()
         self._silent: set[str] = set()
+        self._withheld: set[str] = set()
         self._setup: EpochSetup | None = None
         self._keys: MemberKeys | None = None
         self._next_key_epoch = 1
@@ -118,6 +119,14 @@ class AggregatorEpoch:
         """Present devices of the roster that have no part in the open key epoch."""
         members = set() if self._keys is None else set(self._keys.devices)
         return tuple(sorted(self._present_in_roster() - members))
+
+    @property
+    def newcomers(self) -> tuple[str, ...]:
+        """Those outside that the next set-up would invite: the last one was not in vain for them.
+
+        Without this a device that never answers would ask for one key epoch after the other.
+        """
+        return tuple(sorted(set(self.outside) - self._silent - self._withheld))
 
     def take_index(self) -> int | None:
         """Take the next key index, for one call; None where there is none left.
@@ -172,7 +181,7 @@ class AggregatorEpoch:
             and keys.epoch_position_of(device) is not None
         ):
             messages.append(keys.opened_message)
-        if setup is not None and setup.closed is None:
+        if setup is not None and setup.closed is None and device not in self._withheld:
             setup.invited.add(device)
             messages.append(setup.invitation)
         elif setup is not None and setup.closed is not None and device in setup.closed.missing:
@@ -208,11 +217,7 @@ class AggregatorEpoch:
         needed = max(_expect(event, BeginEpoch).needed, MIN_MEMBERS)
         if self._setup is not None:
             return ()
-        invited = self._present_in_roster() - self._silent
-        if len(invited) < needed:
-            # Better those who once kept silent than no key epoch at all.
-            self._silent.clear()
-            invited = self._present_in_roster()
+        invited = self._invitees(needed)
         number = self._next_key_epoch
         if self._roster is None or len(invited) < needed:
             return (EpochAborted(key_epoch=number, reason=EpochAbortReason.TOO_FEW_PRESENT),)
@@ -259,6 +264,8 @@ class AggregatorEpoch:
         if now_s < setup.deadline_s:
             return (SetEpochTimer(at_s=setup.deadline_s),)
         if setup.closed is not None:
+            # A new hello or bundle does not make up for it: it could abort each set-up again.
+            self._withheld.update(setup.closed.missing)
             return self._abort(setup, EpochAbortReason.MISSING_NONCES, setup.closed.missing)
         members = self._answered(setup)
         if len(members) < setup.needed:
@@ -309,6 +316,7 @@ class AggregatorEpoch:
             raise LocalProtocolError("E-EPOCH-STEP", "a closed set", "an open one")
         keys = setup.open(setup.closed)
         self._keys, self._setup, self._next_index = keys, None, 0
+        self._withheld.clear()
         return (
             PersistEpoch(snapshot=self.snapshot()),
             *(SendEpochDown(device=device, message=keys.opened_message) for device in keys.devices),
@@ -323,6 +331,15 @@ class AggregatorEpoch:
         return (EpochAborted(key_epoch=setup.key_epoch, reason=reason, silent=silent),)
 
     # ------------------------------------------------------------ helpers
+
+    def _invitees(self, needed: int) -> set[str]:
+        """Return whom to invite: better those who once kept silent than no key epoch at all."""
+        present = self._present_in_roster()
+        if len(present - self._silent - self._withheld) < needed:
+            self._silent.clear()
+        if len(present - self._withheld) < needed:
+            self._withheld.clear()
+        return present - self._silent - self._withheld
 
     def _present_in_roster(self) -> set[str]:
         roster = self._roster

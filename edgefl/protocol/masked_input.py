@@ -32,6 +32,7 @@ def run(job: MaskJob, threads: int = 1, cancel: CancelFlag | None = None) -> Mas
             rounding_seed=job.rounding_seed,
             noise_seed=job.noise_seed,
             masks=masks,
+            rounding_prg=session.own_prg(job.own),
             threads=threads,
             cancel=cancel,
         )

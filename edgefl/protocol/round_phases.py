@@ -70,6 +70,9 @@ class RoundPhase(ABC):
     def next(self) -> "RoundPhase":
         """Return the phase that follows; this one is closed."""
 
+    waits_for_stragglers: ClassVar[bool] = True
+    """Whether a phase that has all it needs waits a moment for the others."""
+
     def is_ample(self, silent: Collection[str]) -> bool:
         """Tell whether nothing more is needed, although some may still answer.
 
@@ -286,6 +289,8 @@ class CertificatePhase(SessionPhase):
     def needed(self) -> int:
         """The certificate threshold."""
         return self._votes.needed
+
+    waits_for_stragglers: ClassVar[bool] = False
 
     def is_ample(self, silent: Collection[str]) -> bool:
         """Tell whether there are votes enough."""

@@ -14,13 +14,18 @@ from edgefl.protocol.thresholds import LEAST_SPARSE_BASE, thresholds_for
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseLimits:
-    """How long each phase waits for silent devices, in seconds."""
+    """How long each phase waits for silent devices, in seconds.
+
+    Attributes:
+        stragglers_s: How long UNMASKING goes on when it has all that it needs.
+    """
 
     check_in_s: float = 30.0
     share_keys_s: float = 30.0
     masked_input_s: float = 120.0
     certificate_s: float = 30.0
     unmasking_s: float = 30.0
+    stragglers_s: float = 2.0
 
     def of(self, phase: Phase) -> float:
         """Return the limit of an open phase."""

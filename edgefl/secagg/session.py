@@ -83,13 +83,17 @@ class Session:
 
     def self_mask(self, self_seed: Seed, own: int, *, removing: bool = False) -> Mask:
         """Return the self mask that `own` adds, or that the aggregator takes off again."""
-        prg = self._prg(self.peers[own].has_aes)
+        prg = self.own_prg(own)
         seed = self_seed.derive(self.session_id, self._info("self mask", prg))
         return Mask(seed, prg, removing)
 
     def pair_prg(self, one: int, other: int) -> int:
         """Return the PRG of a pair: AES-128-CTR where both ends have it in hardware."""
         return self._prg(self.peers[one].has_aes and self.peers[other].has_aes)
+
+    def own_prg(self, own: int) -> int:
+        """Return the PRG of what a device expands for itself alone, chosen likewise."""
+        return self._prg(self.peers[own].has_aes)
 
     def share_pair_info(self, one: int, other: int) -> bytes:
         """Return the HKDF info of the secret that a pair agrees on once for a key epoch."""

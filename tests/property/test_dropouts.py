@@ -22,7 +22,7 @@ from edgefl.protocol.messages import AggregatorMessage, DeviceMessage, Message
 from edgefl.protocol.plan import Thresholds
 from edgefl.protocol.reasons import AbortReason, AdversaryClass, Phase, phases_of
 from edgefl.protocol.round_messages import Call, MaskedInput, RevealedShares
-from tests.round_harness import MASK_KEYS, Device, Packet, least_floor
+from tests.round_boards import MASK_KEYS, Device, Packet, least_floor
 from tests.watched_harness import QuickHarness
 
 MALICIOUS = AdversaryClass.MALICIOUS

@@ -22,7 +22,7 @@ from edgefl.protocol.round_messages import Call, RoundClosed
 from edgefl.protocol.wire import decode_bitmap
 from tests.device_harness import Table
 from tests.lying_gateway import MASK_KEYS, LyingGateway
-from tests.round_harness import least_floor
+from tests.round_boards import least_floor
 from tests.round_watch import broken
 
 CHOICES = st.integers(0, 1000)

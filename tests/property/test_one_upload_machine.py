@@ -23,7 +23,7 @@ from edgefl.protocol.reasons import AbortReason, AdversaryClass, Phase
 from edgefl.protocol.round_messages import UnmaskRequest
 from edgefl.protocol.wire import encode_bitmap
 from tests.one_upload_harness import OneUploadHarness
-from tests.round_harness import MASK_KEYS, Device
+from tests.round_boards import MASK_KEYS, Device
 
 CHOICES = st.integers(0, 10_000)
 SPARSE = {"corrupt_permille": 50, "drop_permille": 100}

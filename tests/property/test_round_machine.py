@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from edgefl.protocol.reasons import AbortReason, AdversaryClass, DropReason, Phase
-from tests.round_harness import MASK_KEYS, Device, least_floor
+from tests.round_boards import MASK_KEYS, Device, least_floor
 from tests.watched_harness import WatchedHarness
 
 CHOICES = st.integers(0, 10_000)

@@ -21,7 +21,8 @@ from edgefl.protocol.reasons import OPEN_PHASES, AdversaryClass, Phase
 from edgefl.protocol.round_messages import SharedKeys
 from edgefl.protocol.session_graph import SessionGraph
 from edgefl.protocol.thresholds import check_thresholds
-from tests.round_harness import RoundHarness, opened_epoch
+from tests.round_boards import opened_epoch
+from tests.round_harness import RoundHarness
 from tests.strategies import BODIES, BY_TYPE, MESSAGES, PLAIN_VALUES
 
 KEY = SigningKey.from_seed(Seed.from_bytes(b"\x07" * 32))

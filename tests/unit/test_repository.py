@@ -14,8 +14,8 @@ _FOLDERS = (".ci", "broker", "docs", "edgefl", "firmware_sim", "rust", "scripts"
 _TEXT = {".json", ".lock", ".md", ".py", ".pyi", ".rs", ".sh", ".toml", ".txt", ""}
 _MOST_LINES = {".py": 500, ".rs": 700}
 _LONGER = {
+    "tests/round_harness.py": 565,
     "tests/integration/test_mqtt_endpoint.py": 580,
-    "tests/round_harness.py": 620,
 }
 """Files that are longer and may only shrink; one that no longer needs its line fails the test."""
 _NOT_ON_A_DEVICE = (

@@ -17,12 +17,29 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tests.benchmarks.peers import openssl
-from tests.benchmarks.secagg import shamir_rows
+from tests.benchmarks.secagg import (
+    abuse_rows,
+    client_rows,
+    drop_rows,
+    mask_rows,
+    message_rows,
+    server_rows,
+    shamir_rows,
+)
 from tests.benchmarks.secagg.results import Result, table, to_json
 from tests.benchmarks.secagg.settings import Settings
 from tests.benchmarks.secagg.turns import PeerProcess
 
-ROWS: dict[str, Callable[[Settings], Iterator[Result]]] = {"shamir": shamir_rows.measure}
+ROWS: dict[str, Callable[[Settings], Iterator[Result]]] = {
+    "masks": mask_rows.measure,
+    "client": client_rows.measure,
+    "server": server_rows.measure,
+    "server-chacha20": server_rows.measure_without_aes,
+    "shamir": shamir_rows.measure,
+    "bytes": message_rows.measure,
+    "drops": drop_rows.measure,
+    "abuse": abuse_rows.measure,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

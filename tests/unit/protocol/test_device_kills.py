@@ -14,7 +14,8 @@ from edgefl.protocol.round_messages import (
     SharedKeys,
     SurvivorVote,
 )
-from tests.device_harness import CURIOUS, LIAR, Device, Table
+from tests.device_fixtures import CURIOUS, LIAR
+from tests.device_harness import Device, Table
 from tests.hostile_gateway import small, small_in
 
 

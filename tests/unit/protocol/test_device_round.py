@@ -26,7 +26,8 @@ from edgefl.protocol.round_messages import (
 )
 from edgefl.protocol.wire import as_body, decode, encode
 from edgefl.types import Update
-from tests.device_harness import LIAR, Device, Table
+from tests.device_fixtures import LIAR
+from tests.device_harness import Device, Table
 from tests.hostile_gateway import SEMI, VICTIM, announce, small, small_in, sparse_in
 
 DIMENSION = 7

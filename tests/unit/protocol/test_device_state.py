@@ -16,7 +16,8 @@ from edgefl.protocol.round_messages import (
     SharedKeys,
     SurvivorVote,
 )
-from tests.device_harness import LIAR, Device, Table
+from tests.device_fixtures import LIAR
+from tests.device_harness import Device, Table
 from tests.hostile_gateway import small, small_in
 
 OPEN_PHASES = [phase for phase in Phase if not phase.is_final]

@@ -29,7 +29,8 @@ from edgefl.protocol.thresholds import GRINDING_BITS, LEAST_SPARSE_BASE, thresho
 from edgefl.protocol.wire import decode
 from edgefl.types import DeviceId, FleetName
 from tests.epoch_harness import EpochFleet, signing_key
-from tests.round_harness import FLEET, RoundHarness, opened_epoch, privacy_plan
+from tests.round_boards import opened_epoch, privacy_plan
+from tests.round_harness import FLEET, RoundHarness
 from tests.strategies import BY_TYPE
 
 ROOT = Path(__file__).parents[3]

@@ -30,7 +30,7 @@ from edgefl.protocol.session_keys import call_id_of
 from edgefl.secagg.session import PeerKeys, Session
 from tests.epoch_harness import FLEET, signing_key
 from tests.key_schedule import hkdf, public_key, x25519
-from tests.round_harness import opened_epoch
+from tests.round_boards import opened_epoch
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")

@@ -15,6 +15,7 @@ from edgefl.protocol.round_messages import (
     SurvivorVote,
 )
 from edgefl.protocol.session_graph import SessionGraph
+from tests.round_boards import LIMITS
 from tests.round_harness import RoundHarness
 
 CURIOUS, SEMI, MALICIOUS = AdversaryClass
@@ -191,7 +192,8 @@ def test_unmasking_ends_when_every_secret_has_spare_shares() -> None:
         harness.silence(harness.devices[name])
     started_s = harness.now_s
     outcome = harness.run_to_end()
-    assert harness.now_s == started_s
+    # A moment for those who may only be slow, and not the whole time of the phase.
+    assert harness.now_s == started_s + LIMITS.stragglers_s
     assert outcome.report.dropouts == ()
     assert outcome.report.unmasked == 10
     check_sum(harness)

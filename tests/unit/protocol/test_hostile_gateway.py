@@ -22,7 +22,8 @@ from edgefl.protocol.round_messages import (
     SurvivorVote,
 )
 from edgefl.protocol.wire import encode_bitmap
-from tests.device_harness import LIAR, POLICY, Table, privacy_plan
+from tests.device_fixtures import LIAR, POLICY, privacy_plan
+from tests.device_harness import Table
 from tests.epoch_harness import DAY, ENROLMENT, FLEET, entry_of, signing_key
 from tests.hostile_gateway import (
     SEMI,

@@ -26,7 +26,8 @@ from edgefl.protocol.round_messages import (
 )
 from edgefl.protocol.wire import as_body, decode, encode, encode_bitmap
 from edgefl.secagg.session import PeerKeys
-from tests.device_harness import GATEWAY, LIAR, Device, Flash, Table, privacy_plan
+from tests.device_fixtures import GATEWAY, LIAR, Flash, privacy_plan
+from tests.device_harness import Device, Table
 from tests.epoch_harness import EpochFleet
 from tests.hostile_gateway import (
     SEMI,

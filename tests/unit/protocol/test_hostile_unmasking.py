@@ -22,7 +22,8 @@ from edgefl.protocol.round_messages import (
     UnmaskRequest,
 )
 from edgefl.protocol.wire import encode_bitmap
-from tests.device_harness import CURIOUS, GATEWAY, LIAR, POLICY, TODAY, Table
+from tests.device_fixtures import CURIOUS, GATEWAY, LIAR, POLICY, TODAY
+from tests.device_harness import Table
 from tests.epoch_harness import DAY
 from tests.hostile_gateway import (
     SEMI,

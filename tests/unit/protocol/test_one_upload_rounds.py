@@ -14,7 +14,7 @@ from edgefl.protocol.one_upload_messages import OneUpload
 from edgefl.protocol.reasons import AbortReason, AdversaryClass, DropReason, Phase
 from edgefl.protocol.round_messages import RevealedShares, SurvivorVote
 from tests.one_upload_harness import OneUploadHarness
-from tests.round_harness import Device
+from tests.round_boards import Device
 
 CURIOUS, SEMI, MALICIOUS = AdversaryClass
 SPARSE = {"corrupt_permille": 50, "drop_permille": 100}

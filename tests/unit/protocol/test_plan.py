@@ -9,7 +9,8 @@ from edgefl.errors import EdgeflError, WireError
 from edgefl.protocol import wire
 from edgefl.protocol.plan import SessionPlan, Thresholds, TrainingPlan, session_id_of
 from edgefl.protocol.reasons import AdversaryClass, Phase, Prg, RoundMode
-from tests.round_harness import RoundHarness, privacy_plan
+from tests.round_boards import privacy_plan
+from tests.round_harness import RoundHarness
 
 N_FIELDS = 21
 

@@ -14,7 +14,8 @@ from edgefl.protocol.policy import DevicePolicy, check_ages, check_floors
 from edgefl.protocol.reasons import ALL_PRGS, AdversaryClass, Prg, RoundMode
 from edgefl.protocol.roster import Roster, sign_roster
 from edgefl.protocol.thresholds import base_size_of
-from tests.device_harness import CURIOUS, LIAR, Table
+from tests.device_fixtures import CURIOUS, LIAR
+from tests.device_harness import Table
 from tests.epoch_harness import ENROLMENT, FLEET, entry_of
 
 OPEN = PrivacyPolicy(max_epsilon=math.inf)

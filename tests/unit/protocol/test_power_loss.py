@@ -12,7 +12,8 @@ from edgefl.protocol.round_messages import (
     SharedKeys,
     SurvivorVote,
 )
-from tests.round_harness import Device, RoundHarness
+from tests.round_boards import Device
+from tests.round_harness import RoundHarness
 
 CURIOUS, SEMI, MALICIOUS = AdversaryClass
 # Seven devices share with all others; four shares open a secret, so that five must survive.

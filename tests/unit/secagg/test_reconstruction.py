@@ -8,7 +8,7 @@ import pytest
 
 from edgefl._native import AgreementKey, Seed, split_secrets
 from edgefl.secagg.reconstruction import MOST_LIARS, SharedSecret, reconstruct
-from tests.round_harness import InsecureEntropy
+from tests.round_boards import InsecureEntropy
 
 N_HOLDERS, THRESHOLD = 7, 4
 CONTEXT = b"context"

@@ -8,7 +8,7 @@ import pytest
 from edgefl._native import AgreementKey, Mask, Seed, apply_masks
 from edgefl.errors import RemoteProtocolError
 from edgefl.secagg.session import AES_128_CTR, CHACHA20, PeerKeys, Session
-from tests.round_harness import InsecureEntropy
+from tests.round_boards import InsecureEntropy
 
 ENTROPY = InsecureEntropy("session")
 SECRETS = [AgreementKey.from_seed(ENTROPY.fresh_seed()) for _ in range(4)]

@@ -10,7 +10,7 @@ from edgefl.errors import RemoteProtocolError
 from edgefl.protocol.limits import SEALED_BYTES
 from edgefl.secagg.session import PeerKeys, Session
 from edgefl.secagg.sharing import ShareChannels
-from tests.round_harness import InsecureEntropy
+from tests.round_boards import InsecureEntropy
 
 N_DEVICES, THRESHOLD = 6, 3
 ENTROPY = InsecureEntropy("sharing")
