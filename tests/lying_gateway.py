@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from edgefl.errors import EdgeflError
+from edgefl.errors import EdgeflError, WireError
 from edgefl.protocol.certificate import (
     CertificateSignature,
     SurvivorCertificate,
@@ -77,6 +77,13 @@ class WatchedDevice(Device):
     answered: list[tuple[bytes, UnmaskRequest]] = field(default_factory=list)
     records: defaultdict[int, set[bytes]] = field(default_factory=lambda: defaultdict(set))
     bundles: dict[int, set[KeyBundle]] = field(default_factory=lambda: defaultdict(set))
+
+    def restore(self) -> None:
+        try:
+            super().restore()
+        except WireError:
+            # As drivers do: a round that does not fit the keys on flash is over for the device.
+            self.flash.round = None
 
     def work(self) -> None:
         machine, job = self.machine, self.jobs.pop(0)

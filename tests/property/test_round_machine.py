@@ -202,6 +202,15 @@ class RoundMachine(RuleBasedStateMachine):
     def fall_silent(self, choice: int) -> None:
         self.harness.silence(self._device(choice))
 
+    @precondition(lambda self: self._n_silent() < max(2, len(self.harness.devices) // 4))
+    @rule(choice=CHOICES)
+    def die_and_be_noticed(self, choice: int) -> None:
+        """The round goes on at once without a device: often its one-time key is revealed."""
+        device = self._device(choice)
+        self.harness.silence(device)
+        self.harness.say_offline(device.name)
+        self.harness.progress()
+
     @rule(choice=CHOICES)
     def notice_offline(self, choice: int) -> None:
         self.harness.say_offline(self._device(choice).name)
@@ -245,12 +254,24 @@ class RoundMachine(RuleBasedStateMachine):
     @precondition(
         lambda self: self.harness.outcome is not None and self.harness.attempt < self.most_rounds
     )
-    @rule(calm_steps=CALM_STEPS)
-    def next_round(self, calm_steps: int) -> None:
+    @rule(calm_steps=CALM_STEPS, are_charged=st.booleans())
+    def next_round(self, calm_steps: int, are_charged: bool) -> None:
         self.output_is_the_exact_ring_sum()
+        for device in self.harness.devices.values():
+            device.is_silent &= not are_charged
         self.restart_all()
         self.harness.start_attempt(self._silent())
         self._stay_calm(calm_steps)
+
+    @precondition(
+        lambda self: self.harness.outcome is not None and self.harness.attempt < self.most_rounds
+    )
+    @rule(choice=CHOICES, calm_steps=st.integers(2, 9))
+    def whole_round_with_one_death(self, choice: int, calm_steps: int) -> None:
+        """Everybody has power again; one device loses it for this round."""
+        self.next_round(calm_steps, are_charged=True)
+        self.die_and_be_noticed(choice)
+        self.harness.run_to_end()
 
     # ------------------------------------------------------------ what must hold
 
