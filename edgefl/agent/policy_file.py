@@ -27,6 +27,7 @@ from edgefl.protocol.policy import DevicePolicy
 from edgefl.protocol.reasons import AdversaryClass, Prg
 
 DEFAULT_MAX_EPSILON = 8.0
+LEAST_SURVIVORS = 2
 MALICIOUS_CORRUPT_PERMILLE = 50
 """Least share of colluding devices that must be assumed where the gateway may be malicious."""
 _ADVERSARIES = {adversary.name.lower().replace("_", "-"): adversary for adversary in AdversaryClass}
@@ -46,7 +47,7 @@ def _count(least: int, most: int, default: int) -> _Key:
 
 _KEYS: dict[str, _Key] = {
     "adversary": _Key(str, lambda _: True, ", ".join(_ADVERSARIES), "honest-but-curious"),
-    "least_survivors": _count(2, 65_536, 3),
+    "least_survivors": _count(LEAST_SURVIVORS, 65_536, 3),
     "least_degree": _count(2, 65_536, 2),
     "least_corrupt_permille": _count(0, 500, 0),
     "least_drop_permille": _count(0, 1000, 0),

@@ -10,7 +10,7 @@ from edgefl._native import has_aes_hardware
 from edgefl.agent.core import AgentCore
 from edgefl.agent.entropy import HedgedEntropy
 from edgefl.agent.identity import load_identity
-from edgefl.agent.policy_file import DEFAULT_MAX_EPSILON, read_policy
+from edgefl.agent.policy_file import DEFAULT_MAX_EPSILON, LEAST_SURVIVORS, read_policy
 from edgefl.agent.runtime import AgentRuntime, TrainerFactory
 from edgefl.agent.settings import AgentSettings
 from edgefl.cli.options import (
@@ -145,6 +145,18 @@ def _policy(options: argparse.Namespace) -> DevicePolicy:
         raise ConfigError("E-THREADS", "1 thread or more", str(options.threads))
     if options.wait_s is not None and not options.wait_s > 0:
         raise ConfigError("E-WAIT", "a time to wait above 0 s", str(options.wait_s))
+    for value, code, what in (
+        (options.max_epsilon, "E-MAX-EPSILON", "a largest epsilon"),
+        (options.max_clip_norm, "E-MAX-CLIP-NORM", "a largest clip norm"),
+    ):
+        if value is not None and not value > 0:
+            raise ConfigError(code, f"{what} above 0", str(value))
+    if options.least_survivors is not None and options.least_survivors < LEAST_SURVIVORS:
+        raise ConfigError(
+            "E-POLICY-FLOOR",
+            f"a least survivor floor of {LEAST_SURVIVORS} or more",
+            str(options.least_survivors),
+        )
     return read_policy(
         options.policy,
         {
