@@ -88,7 +88,6 @@ class Outcome:
             "exact_sum": record.sum_check_held,
             "epsilon_server": last.get("epsilon_server"),
             "epsilon_release": last.get("epsilon_release"),
-            "adversary": self.spec.adversary,
             "bytes_per_device": record.bytes_per_device(),
             "wall_s": self.wall_s,
         }
@@ -97,6 +96,7 @@ class Outcome:
         """Return more than `to_dict`, for `demo.json`."""
         return {
             **self.to_dict(),
+            "adversary": self.spec.adversary,
             "delta": self.plan.delta,
             "ring_bits": self.plan.ring_bits,
             "dimension": self.plan.dimension,
