@@ -26,6 +26,8 @@ from tests.round_boards import least_floor
 from tests.round_watch import broken
 
 CHOICES = st.integers(0, 1000)
+TARGETS = st.integers(0, 8)
+"""All devices, either half, or one of them: `_some`."""
 FEW = st.lists(st.integers(0, 60), max_size=3)
 SOME = st.lists(st.integers(0, 60), min_size=1, max_size=3)
 _T = TypeVar("_T")
@@ -82,7 +84,7 @@ class HostileMachine(RuleBasedStateMachine):
 
     # ------------------------------------------------------------ check-in
 
-    @rule(key_index=st.integers(0, MASK_KEYS), attempt=st.integers(1, 3), to=CHOICES)
+    @rule(key_index=st.integers(0, MASK_KEYS), attempt=st.integers(1, 3), to=TARGETS)
     def call_some(self, key_index: int, attempt: int, to: int) -> None:
         """A new call: for a used key index, another round, or the same attempt again."""
         call = self.gateway.make_call(key_index, attempt, 1 + key_index % 3)
@@ -100,7 +102,7 @@ class HostileMachine(RuleBasedStateMachine):
         for _ in range(n_steps):
             self.go_on_honestly(0)
 
-    @rule(choice=CHOICES, to=CHOICES)
+    @rule(choice=CHOICES, to=TARGETS)
     def replay_a_call(self, choice: int, to: int) -> None:
         call = self._one(self.gateway.calls, choice)
         for name in self._some(3 + to):
@@ -108,7 +110,7 @@ class HostileMachine(RuleBasedStateMachine):
 
     # ------------------------------------------------------------ plans
 
-    @rule(choice=CHOICES, change=st.integers(0, 6), to=CHOICES, swapped=st.none() | CHOICES)
+    @rule(choice=CHOICES, change=st.integers(0, 6), to=TARGETS, swapped=st.none() | CHOICES)
     def announce(self, choice: int, change: int, to: int, swapped: int | None) -> None:
         """A plan for some devices, honest or changed; proofs in each other's places or not."""
         call = self._one(self.gateway.calls, choice)
@@ -126,7 +128,7 @@ class HostileMachine(RuleBasedStateMachine):
         self.announce(choice, first, 2, None)
 
     @precondition(lambda self: self.gateway.plans)
-    @rule(choice=CHOICES, to=CHOICES)
+    @rule(choice=CHOICES, to=TARGETS)
     def announce_again(self, choice: int, to: int) -> None:
         call, plan = self._one(self.gateway.plans, choice)
         for name in self._some(to):
@@ -154,7 +156,7 @@ class HostileMachine(RuleBasedStateMachine):
     # ------------------------------------------------------------ lists
 
     @precondition(lambda self: self.gateway.plans)
-    @rule(choice=CHOICES, to=CHOICES, missing=FEW, spoilt=st.none() | st.none() | CHOICES)
+    @rule(choice=CHOICES, to=TARGETS, missing=FEW, spoilt=st.none() | st.none() | CHOICES)
     def route(self, choice: int, to: int, missing: list[int], spoilt: int | None) -> None:
         _, plan = self._one(self.gateway.plans, choice)
         absent = self._chosen(plan, missing)
@@ -162,7 +164,7 @@ class HostileMachine(RuleBasedStateMachine):
             self.gateway.say(name, self.gateway.routed(plan, name, absent, spoilt))
 
     @precondition(lambda self: self.gateway.plans)
-    @rule(choice=CHOICES, to=CHOICES, dropped=FEW, missing=FEW)
+    @rule(choice=CHOICES, to=TARGETS, dropped=FEW, missing=FEW)
     def propose(self, choice: int, to: int, dropped: list[int], missing: list[int]) -> None:
         _, plan = self._one(self.gateway.plans, choice)
         lists = self.gateway.lists(
@@ -173,7 +175,7 @@ class HostileMachine(RuleBasedStateMachine):
             self.gateway.say(name, lists)
 
     @precondition(lambda self: self.gateway.plans)
-    @rule(choice=CHOICES, to=CHOICES, dropped=FEW, missing=FEW, is_forged=st.booleans())
+    @rule(choice=CHOICES, to=TARGETS, dropped=FEW, missing=FEW, is_forged=st.booleans())
     def request(
         self, choice: int, to: int, dropped: list[int], missing: list[int], is_forged: bool
     ) -> None:
@@ -231,7 +233,7 @@ class HostileMachine(RuleBasedStateMachine):
             gateway.say(name, message)
 
     @precondition(lambda self: self.gateway.plans)
-    @rule(choice=CHOICES, source=CHOICES, to=CHOICES)
+    @rule(choice=CHOICES, source=CHOICES, to=TARGETS)
     def request_of_another_session(self, choice: int, source: int, to: int) -> None:
         """A certificate that was made for another session."""
         _, plan = self._one(self.gateway.plans, choice)
@@ -268,7 +270,7 @@ class HostileMachine(RuleBasedStateMachine):
             if phase in made:
                 gateway.say(name, made[phase](name))
 
-    @rule(to=CHOICES, counted=st.booleans())
+    @rule(to=TARGETS, counted=st.booleans())
     def close_the_round(self, to: int, counted: bool) -> None:
         phase = Phase.COMMITTED if counted else Phase.ABORTED
         message = RoundClosed(phase=phase, reason=AbortReason.NONE, counted=counted)
@@ -281,11 +283,11 @@ class HostileMachine(RuleBasedStateMachine):
     def invite_to_a_key_epoch(self, count: int) -> None:
         self.gateway.invite(2, count)
 
-    @rule(key_epoch=st.sampled_from([1, 2, 2]), nonce=st.integers(0, 3), to=CHOICES)
+    @rule(key_epoch=st.sampled_from([1, 2, 2]), nonce=st.integers(0, 3), to=st.integers(0, 3))
     def close_a_key_epoch(self, key_epoch: int, nonce: int, to: int) -> None:
         self.gateway.close(key_epoch, nonce, self._some(to))
 
-    @rule(to=CHOICES)
+    @rule(to=TARGETS)
     def open_a_key_epoch_without_its_nonces(self, to: int) -> None:
         self.gateway.open_with_nonces_of_its_own(self._some(to))
 

@@ -31,8 +31,9 @@ from edgefl.protocol.round_phases import MaskedInputPhase
 from edgefl.secagg import session as secagg_session
 from edgefl.secagg.session import Session
 from tests import device_harness, round_harness
+from tests.property import test_round_machine
 from tests.property.test_hostile_machine import HostileMachine
-from tests.property.test_round_machine import RoundMachine
+from tests.property.test_round_machine import LATE, RoundMachine
 from tests.round_watch import RoundWatch
 
 Fault = AbstractContextManager[object]
@@ -87,14 +88,20 @@ def reveals_for_any_number_of_survivors() -> Fault:
     return mock.patch.object(device_session, "check_lists", lenient)
 
 
-def forgets_that_it_masked() -> Fault:
+@contextmanager
+def forgets_that_it_masked() -> Iterator[None]:
     to_bytes = DeviceState.to_bytes
 
     def without_input(state: DeviceState) -> bytes:
         is_masked = state.phase is Phase.MASKED_INPUT
         return to_bytes(dataclasses.replace(state, masked=None) if is_masked else state)
 
-    return mock.patch.object(DeviceState, "to_bytes", without_input)
+    with (
+        mock.patch.object(DeviceState, "to_bytes", without_input),
+        # Often the first thing to be noticed is that it takes the unmask request for an early one.
+        mock.patch.object(test_round_machine, "LATE", LATE | {"E-UNMASK-EARLY"}),
+    ):
+        yield
 
 
 def sends_before_it_writes() -> Fault:

@@ -93,11 +93,19 @@ class RoundMachine(RuleBasedStateMachine):
         data=st.data(),
         seed=st.integers(0, 2**16),
         calm_steps=CALM_STEPS,
+        dies_first=st.none() | CHOICES,
         heals=st.booleans(),
         is_hasty=st.booleans(),
     )
     def open(
-        self, *, data: st.DataObject, seed: int, calm_steps: int, heals: bool, is_hasty: bool
+        self,
+        *,
+        data: st.DataObject,
+        seed: int,
+        calm_steps: int,
+        dies_first: int | None,
+        heals: bool,
+        is_hasty: bool,
     ) -> None:
         """Nothing goes wrong for some steps: late phases must not be rare."""
         shape = data.draw(shapes(self.complete_sizes, self.sparse_sizes), label="shape")
@@ -105,6 +113,8 @@ class RoundMachine(RuleBasedStateMachine):
         self.is_hasty = is_hasty
         self.harness = shape.harness(data.draw(st.integers(5, 20), label="dimension"), seed)
         self._stay_calm(calm_steps)
+        if dies_first is not None:
+            self.die_and_be_noticed(dies_first)
 
     # ------------------------------------------------------------ network
 
@@ -122,6 +132,12 @@ class RoundMachine(RuleBasedStateMachine):
     @rule(choice=CHOICES)
     def duplicate(self, choice: int) -> None:
         self.harness.packets.append(self.harness.packets[choice % len(self.harness.packets)])
+
+    @rule()
+    def stutter(self) -> None:
+        """Everything arrives twice, one right after the other."""
+        self.harness.packets = [packet for packet in self.harness.packets for _ in range(2)]
+        self.harness.deliver_all()
 
     @precondition(lambda self: self.harness.packets)
     @rule(choice=CHOICES)
