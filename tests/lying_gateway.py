@@ -411,6 +411,11 @@ class LyingGateway:
 
     # ------------------------------------------------------------ what it could know
 
+    def colluding_neighbours(self, session_id: bytes, owner: int) -> int:
+        """Return how many neighbours of a position of a session's cohort are corrupt."""
+        plan = self.watch.plans[session_id]
+        return len(self.corrupt.intersection(self.neighbours(plan, self.members(plan)[owner])))
+
     def colluding_signers(self) -> Mapping[bytes, int]:
         """Return how many members of each session's committee sign whatever the gateway asks."""
         return {

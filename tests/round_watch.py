@@ -5,7 +5,7 @@ Each `require_` method is one promise of the protocol, named in its failure.
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NoReturn
@@ -113,14 +113,16 @@ class RoundWatch:
     # ------------------------------------------------------------ promises
 
     def require_all(
-        self, colluders: int = 0, colluding_signers: Mapping[bytes, int] | None = None
+        self,
+        colluding_neighbours: Callable[[bytes, int], int] = lambda *_: 0,
+        colluding_signers: Mapping[bytes, int] | None = None,
     ) -> None:
         """Check every promise that needs no more than these notes."""
         self.require_one_vector_per_mask()
         self.require_no_reused_keystream()
         self.require_one_session_per_key()
         self.require_one_certificate(colluding_signers or {})
-        self.require_one_kind_of_share(colluders)
+        self.require_one_kind_of_share(colluding_neighbours)
 
     def require_no_reused_keystream(self) -> None:
         """A keystream hides one vector; that of a pair one at each end, with opposite signs."""
@@ -151,11 +153,16 @@ class RoundWatch:
             if len(sessions) != 1:
                 broken("one session per one-time key", f"{len(sessions)} of {device}")
 
-    def require_one_kind_of_share(self, colluders: int = 0) -> None:
+    def require_one_kind_of_share(self, colluding_neighbours: Callable[[bytes, int], int]) -> None:
         """Nobody collects both secrets of a device.
 
         In MALICIOUS, honest devices never show both kinds at all; in the other classes each of
         them shows one, and in SEMI_MALICIOUS that suffices against a gateway with colluders.
+
+        Args:
+            colluding_neighbours: Of a session and a position in its cohort: how many holders of
+                that device's shares show both kinds to the gateway. Each of them is one honest
+                holder fewer, so that counting colluders elsewhere would find what cannot be.
         """
         for (session_id, owner), kinds in self._revealed.items():
             plan = self.plans[session_id]
@@ -164,6 +171,7 @@ class RoundWatch:
                 broken("never both kinds of share", f"{sorted(both)} showed both of {owner}")
             if plan.adversary is AdversaryClass.MALICIOUS and kinds[KEY] and kinds[SEED]:
                 broken("never both kinds of share", f"of {owner} by different devices")
+            colluders = colluding_neighbours(session_id, owner)
             least = plan.thresholds.neighbourhood - colluders
             is_open = len(kinds[KEY]) >= least and len(kinds[SEED]) >= least
             if plan.adversary is AdversaryClass.SEMI_MALICIOUS and is_open:

@@ -306,7 +306,7 @@ class HostileMachine(RuleBasedStateMachine):
     @invariant()
     def all_promises_hold(self) -> None:
         gateway = self.gateway
-        gateway.watch.require_all(len(gateway.corrupt), gateway.colluding_signers())
+        gateway.watch.require_all(gateway.colluding_neighbours, gateway.colluding_signers())
 
     @invariant()
     def shares_leave_for_sound_lists_alone(self) -> None:

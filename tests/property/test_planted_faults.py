@@ -232,7 +232,11 @@ FAULTS = [
         (adds_one_to_a_coordinate, RoundMachine, "exact ring sum"),
         (adds_repeated_inputs_again, RoundMachine, "SUM_CHECK_FAILED"),
         (answers_every_unmask_request, HostileMachine, "never both kinds of share"),
-        (looks_at_no_certificate, HostileMachine, "no share without a certificate"),
+        (
+            looks_at_no_certificate,
+            HostileMachine,
+            "without a certificate|never both kinds of share",
+        ),
         (reveals_for_any_number_of_survivors, HostileMachine, "no reveal below the threshold"),
         (goes_on_with_any_number_of_survivors, RoundMachine, "no charge below the survivor floor"),
         (signs_every_list, HostileMachine, "one certificate per attempt"),
