@@ -55,13 +55,13 @@ def differentiate(
     contributions: dict[str, list[str]] = {output: [output_gradient]}
     for node in reversed(nodes):
         rule = find_rule(node)
-        dy = _total(graph, contributions.get(node.output[0], []))
-        if rule is None or dy is None:
-            continue
         wanted = [value in path for value in node.input]
-        if not any(wanted):
+        if rule is None or not any(wanted):
             continue
-        for value, gradient in zip(node.input, rule(graph, node, dy, wanted), strict=True):
+        dys = [_total(graph, contributions.get(value, [])) for value in node.output]
+        if all(dy is None for dy in dys):
+            continue
+        for value, gradient in zip(node.input, rule(graph, node, dys, wanted), strict=True):
             if gradient is not None and value in path:
                 contributions.setdefault(value, []).append(gradient)
     return _require_all(graph, trainable, contributions)

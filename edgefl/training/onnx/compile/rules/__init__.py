@@ -1,15 +1,11 @@
 """Gradient rules, one file per family of operators; importing the package fills the registry."""
 
-from edgefl.training.onnx.compile.rules import conv, elementwise, linear, pool, shape
-from edgefl.training.onnx.compile.rules.registry import Rule, covered_operators, find_rule
+import importlib
+import pkgutil
 
-__all__ = [
-    "Rule",
-    "conv",
-    "covered_operators",
-    "elementwise",
-    "find_rule",
-    "linear",
-    "pool",
-    "shape",
-]
+from edgefl.training.onnx.compile.rules.registry import OutputsRule, covered_operators, find_rule
+
+__all__ = ["OutputsRule", "covered_operators", "find_rule"]
+
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")
