@@ -34,6 +34,21 @@ class GraphEmitter:
         self._count = 0
         self._constant_names: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._shapes = _known_shapes(model.graph)
+        self._types = _known_types(model.graph)
+        self._initializers = {tensor.name: tensor for tensor in model.graph.initializer}
+
+    def known_shape(self, value: str) -> Shape | None:
+        """Return what is known of a forward value's shape; None when not even its rank is."""
+        return self._shapes.get(value)
+
+    def element_type_of(self, value: str) -> int:
+        """Return a forward value's `TensorProto.DataType`; UNDEFINED when it is not known."""
+        return self._types.get(value, int(onnx.TensorProto.UNDEFINED))
+
+    def constant_value(self, value: str) -> NDArray[np.generic] | None:
+        """Return the values of a forward initializer, or None for anything computed or fed."""
+        tensor = self._initializers.get(value)
+        return None if tensor is None else np.asarray(numpy_helper.to_array(tensor))
 
     def shape_of(self, value: str, node: onnx.NodeProto) -> Shape:
         """Return a value's shape.
@@ -70,13 +85,24 @@ class GraphEmitter:
         Returns:
             The name of its single output.
         """
+        return self.emit_outputs(op_type, inputs, 1, **attributes)[0]
+
+    def emit_outputs(
+        self,
+        op_type: str,
+        inputs: Sequence[str],
+        outputs: int,
+        **attributes: int | float | Sequence[int],
+    ) -> list[str]:
+        """Append a node with any number of outputs and return their names; see `emit`."""
         self._count += 1
-        output = f"{PREFIX}{self._count}.{op_type}"
-        node = helper.make_node(op_type, list(inputs), [output], name=output)
-        for name, value in attributes.items():
-            node.attribute.append(helper.make_attribute(name, value))
+        name = f"{PREFIX}{self._count}.{op_type}"
+        results = [name, *(f"{name}.{index}" for index in range(1, outputs))]
+        node = helper.make_node(op_type, list(inputs), results, name=name)
+        for key, value in attributes.items():
+            node.attribute.append(helper.make_attribute(key, value))
         self.nodes.append(node)
-        return output
+        return results
 
     def constant(self, value: NDArray[np.generic]) -> str:
         """Return the name of a constant tensor, made once for equal values."""
@@ -138,6 +164,14 @@ def _known_shapes(graph: onnx.GraphProto) -> dict[str, Shape]:
     for initializer in graph.initializer:
         shapes[initializer.name] = tuple(initializer.dims)
     return shapes
+
+
+def _known_types(graph: onnx.GraphProto) -> dict[str, int]:
+    types = {
+        value.name: int(value.type.tensor_type.elem_type)
+        for value in [*graph.input, *graph.value_info, *graph.output]
+    }
+    return types | {tensor.name: int(tensor.data_type) for tensor in graph.initializer}
 
 
 def _readable(shape: Shape) -> list[int | str]:
