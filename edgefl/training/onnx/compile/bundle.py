@@ -19,7 +19,7 @@ from edgefl.training.onnx.compile.check import (
     require_rules,
 )
 from edgefl.training.onnx.compile.differentiate import differentiate
-from edgefl.training.onnx.compile.graph import GraphEmitter
+from edgefl.training.onnx.compile.graph import GraphEmitter, values_read_by
 from edgefl.training.onnx.compile.losses import LOSSES
 from edgefl.training.onnx.compile.normalize import (
     MINIMUM_ONNXRUNTIME,
@@ -116,7 +116,7 @@ def ancestors(nodes: Sequence[onnx.NodeProto], *values: str) -> list[onnx.NodePr
     for node in reversed(nodes):
         if any(output in needed for output in node.output):
             kept.append(node)
-            needed.update(node.input)
+            needed.update(values_read_by(node))
     return kept[::-1]
 
 
@@ -236,7 +236,7 @@ def _frozen(model: onnx.ModelProto, selected: Sequence[str]) -> list[onnx.Tensor
 
 
 def _used(tensors: list[onnx.TensorProto], nodes: list[onnx.NodeProto]) -> list[onnx.TensorProto]:
-    read = {value for node in nodes for value in node.input}
+    read = {value for node in nodes for value in values_read_by(node)}
     return [tensor for tensor in tensors if tensor.name in read]
 
 

@@ -1,6 +1,7 @@
 """Appends nodes and constants to a forward graph and knows the shape of its values."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import onnx
@@ -13,6 +14,8 @@ from edgefl.training.onnx.names import PREFIX
 
 Shape = tuple[int | None, ...]
 """Static sizes; None stands for the batch axis, whose size is known only at run time."""
+
+AttributeValue = int | float | str | Sequence[int] | onnx.GraphProto
 
 
 class GraphEmitter:
@@ -74,7 +77,7 @@ class GraphEmitter:
             )
         return shape
 
-    def emit(self, op_type: str, *inputs: str, **attributes: int | float | Sequence[int]) -> str:
+    def emit(self, op_type: str, *inputs: str, **attributes: AttributeValue) -> str:
         """Append a node of the standard domain.
 
         Args:
@@ -92,7 +95,7 @@ class GraphEmitter:
         op_type: str,
         inputs: Sequence[str],
         outputs: int,
-        **attributes: int | float | Sequence[int],
+        **attributes: AttributeValue,
     ) -> list[str]:
         """Append a node with any number of outputs and return their names; see `emit`."""
         self._count += 1
@@ -103,6 +106,26 @@ class GraphEmitter:
             node.attribute.append(helper.make_attribute(key, value))
         self.nodes.append(node)
         return results
+
+    def new_name(self, what: str) -> str:
+        """Return a value name that nothing else has, for the inputs of a subgraph."""
+        self._count += 1
+        return f"{PREFIX}{self._count}.{what}"
+
+    @contextmanager
+    def subgraph(self) -> Iterator[list[onnx.NodeProto]]:
+        """Collect the nodes emitted inside the block apart, as the body of a Scan.
+
+        Constants still go to the outer graph: a body may read every outer value.
+
+        Yields:
+            The list that receives the nodes.
+        """
+        outer, self.nodes = self.nodes, []
+        try:
+            yield self.nodes
+        finally:
+            self.nodes = outer
 
     def constant(self, value: NDArray[np.generic]) -> str:
         """Return the name of a constant tensor, made once for equal values."""
@@ -151,6 +174,18 @@ class GraphEmitter:
             return gradient
         summed = self.reduce_sum(gradient, axes)
         return self.reshape(summed, original) if repeated else summed
+
+
+def values_read_by(node: onnx.NodeProto) -> set[str]:
+    """Return the inputs of a node, with the outer values that its subgraphs read."""
+    read = set(node.input)
+    for body in (attribute.g for attribute in node.attribute if attribute.HasField("g")):
+        inside = {value for inner in body.node for value in values_read_by(inner)}
+        inside.update(value.name for value in body.output)
+        made = {value for inner in body.node for value in inner.output}
+        made.update(value.name for value in [*body.input, *body.initializer])
+        read |= inside - made
+    return read
 
 
 def _known_shapes(graph: onnx.GraphProto) -> dict[str, Shape]:
