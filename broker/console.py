@@ -72,8 +72,9 @@ def _waiting(fields: dict[str, Json]) -> str:
 
 
 def _evaluated(fields: dict[str, Json]) -> str:
+    name = "loss" if fields["accuracy"] is None else "accuracy"
     return (
-        f"round {fields['round']} accuracy {_number(fields['accuracy'], 3)} on "
+        f"round {fields['round']} {name} {_number(fields[name], 3)} on "
         f"{fields['examples']} examples held out"
     )
 

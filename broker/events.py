@@ -41,7 +41,7 @@ class EvaluationEnded:
 
     task: str
     round_number: int
-    accuracy: float
+    accuracy: float | None
     loss: float
     examples: int
 

@@ -23,6 +23,7 @@ from edgefl.data.npz import load_npz, save_npz
 from edgefl.errors import ConfigError, StorageError
 from edgefl.training.base import TrainingData
 from edgefl.training.bundle import Bundle, export_model, read_bundle
+from edgefl.training.fit_checks import require_fit
 
 _TASK = "task.json"
 _BUNDLE = "bundle.efl"
@@ -112,10 +113,8 @@ def load_task(state_dir: Path, name: str) -> SubmittedTask:
     bundle = read_bundle(bundle_bytes)
     evaluation = None
     if (folder / _EVALUATION).exists():
-        manifest = bundle.manifest
-        evaluation = load_npz(
-            folder / _EVALUATION, input_shape=manifest.input_shape, classes=manifest.classes
-        )
+        evaluation = load_npz(folder / _EVALUATION)
+        require_fit(evaluation, bundle.manifest)
     return SubmittedTask(spec=spec, bundle_bytes=bundle_bytes, bundle=bundle, evaluation=evaluation)
 
 

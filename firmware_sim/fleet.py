@@ -267,7 +267,8 @@ class _Run:
     def _on_model(self, effect: ModelChanged) -> EvaluationEnded:
         self._parameters = effect.parameters
         result = self._evaluator.evaluate(effect.parameters, self._scenario.evaluation)
-        self._accuracies[effect.round_number] = result.accuracy
+        if result.accuracy is not None:
+            self._accuracies[effect.round_number] = result.accuracy
         return EvaluationEnded(
             task=effect.task,
             round_number=effect.round_number,

@@ -181,12 +181,11 @@ def _require_training_backend() -> None:
 def _trainer_factory(threads: int) -> TrainerFactory:
     def open_trainer(bundle_bytes: bytes, data: TrainingData) -> Trainer:
         # Imported here: onnxruntime is the largest thing that an agent loads.
-        from edgefl.training.evaluate import require_input, require_labels
+        from edgefl.training.fit_checks import require_fit
         from edgefl.training.onnx.runtime.trainer import OnnxTrainer
 
         bundle = read_bundle(bundle_bytes)
-        require_input(data.x, bundle.manifest)
-        require_labels(data.y, bundle.manifest.classes)
+        require_fit(data, bundle.manifest)
         return OnnxTrainer(bundle, threads=threads)
 
     return open_trainer

@@ -110,11 +110,13 @@ def run_inspect(options: argparse.Namespace) -> int:
         "bundle": str(options.bundle),
         "sha256": bundle.sha256,
         **_facts(manifest),
-        "optimizer": manifest.optimizer,
-        "input_name": manifest.input_name,
-        "output_name": manifest.output_name,
-        "opset": manifest.opset,
-        "minimum_onnxruntime": manifest.minimum_onnxruntime,
+        "optimizer": manifest.optimizer.value,
+        "input_name": manifest.input.name,
+        "output_name": manifest.output.name,
+        "runtimes": {
+            program.runtime.value: f"{program.minimum_version} or newer"
+            for program in manifest.programs
+        },
         "source_sha256": manifest.source_sha256,
     }
     _show(options, facts, ())
@@ -141,8 +143,8 @@ def _facts(manifest: "Manifest") -> dict[str, object]:
     return {
         "dimension": manifest.dimension,
         "classes": manifest.classes,
-        "input_shape": list(manifest.input_shape),
-        "loss": manifest.loss,
+        "input_shape": list(manifest.input.shape),
+        "loss": manifest.loss.value,
         "parameters": {slot.name: list(slot.shape) for slot in manifest.parameters},
     }
 

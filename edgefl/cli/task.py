@@ -187,13 +187,12 @@ def run_submit(options: argparse.Namespace) -> int:
     from broker.task_folder import submit_task
     from edgefl.data.npz import load_npz
     from edgefl.training.bundle import read_bundle
+    from edgefl.training.fit_checks import require_fit
 
     bundle_bytes, spec, evaluation = _task_of(options)
     if options.evaluation is not None:
-        manifest = read_bundle(bundle_bytes).manifest
-        evaluation = load_npz(
-            options.evaluation, input_shape=manifest.input_shape, classes=manifest.classes
-        )
+        evaluation = load_npz(options.evaluation)
+        require_fit(evaluation, read_bundle(bundle_bytes).manifest)
     folder = submit_task(_state(options), spec, bundle_bytes, evaluation)
     plan = spec.privacy_plan(read_bundle(bundle_bytes).manifest.dimension)
     if options.json:

@@ -27,10 +27,11 @@ def central_accuracies(sources: list[str], rounds: int, seed: int) -> list[float
     bundle = read_bundle(compile_bundle(demo_model(SPAR_RECIPE.model_seed)).bundle_bytes)
     data, evaluation = pool([load_source(source) for source in sources]), held_out()
     evaluator = Evaluator(bundle)
-    return [
+    measured = (
         evaluator.evaluate(parameters, evaluation).accuracy
         for parameters in central_rounds(bundle, data, SPAR_RECIPE, rounds=rounds, seed=seed)
-    ]
+    )
+    return [accuracy for accuracy in measured if accuracy is not None]
 
 
 def majority_share() -> float:

@@ -7,6 +7,7 @@ It needs numpy only. `prepare_bundle` (package `edgefl.training.onnx.compile`) m
 
 import hashlib
 import io
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,17 +15,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgefl.errors import TrainingError
+from edgefl.training.kinds import Runtime
 from edgefl.training.manifest import Manifest, parse_manifest
 from edgefl.training.stored_zip import pack_stored, unpack_stored
 
 LARGEST_BUNDLE_BYTES = 512 * 1024 * 1024
-TRAIN_GRAPH = "train.onnx"
-EVAL_GRAPH = "eval.onnx"
-INITIAL_PARAMS = "params.npz"
-EXPORT_TEMPLATE = "export.template"
 MANIFEST = "manifest.json"
-_CONTENT_FILES = (TRAIN_GRAPH, EVAL_GRAPH, INITIAL_PARAMS, EXPORT_TEMPLATE)
+PARAMS = "params.npz"
+TRAIN_ONNX = "train.onnx"
+EVAL_ONNX = "eval.onnx"
+FEATURES_ONNX = "features.onnx"
+MODEL_TFLITE = "model.tflite"
+FEATURES_TFLITE = "features.tflite"
+EXPORT_TEMPLATE = "export.template"
+_NEEDED = {
+    Runtime.ONNX: (TRAIN_ONNX, EVAL_ONNX),
+    Runtime.LITERT: (MODEL_TFLITE,),
+}
+_FEATURES = {Runtime.ONNX: FEATURES_ONNX, Runtime.LITERT: FEATURES_TFLITE}
 _PARAMS_ENTRY = "params.npy"
+_LOCAL_ENTRY = "local.npy"
 _ADVICE = "fetch the bundle again or prepare it anew with 'edgefl model prepare'"
 
 
@@ -34,19 +44,37 @@ class Bundle:
 
     Attributes:
         manifest: What the graphs expect.
-        train_graph: ONNX bytes of one training step.
-        eval_graph: ONNX bytes of the model with its parameters as inputs.
+        contents: Verified files by name: for ONNX Runtime `train.onnx` (one training step),
+            `eval.onnx` (the model with its parameters as inputs) and, where the manifest lists
+            features, `features.onnx` (the frozen front part); for LiteRT `model.tflite` (signatures
+            `train` and `infer`) and `features.tflite`; `export.template` (the source model's bytes
+            without the values of its trained tensors).
         initial_params: float32 [d], read-only, in manifest order.
-        export_template: The source model's bytes without the values of its trainable tensors.
+        initial_local: float32 [local d], read-only: first values of what stays on the device.
         sha256: Hex digest of the whole bundle file: its identity.
     """
 
     manifest: Manifest
-    train_graph: bytes
-    eval_graph: bytes
+    contents: Mapping[str, bytes]
     initial_params: NDArray[np.float32]
-    export_template: bytes
+    initial_local: NDArray[np.float32]
     sha256: str
+
+    def content(self, name: str) -> bytes:
+        """Return a file of the bundle.
+
+        Raises:
+            TrainingError: E-BUNDLE-PART: this bundle has none.
+        """
+        if name not in self.contents:
+            runtimes = ", ".join(program.runtime.value for program in self.manifest.programs)
+            raise TrainingError(
+                "E-BUNDLE-PART",
+                f"a bundle with {name}",
+                f"one for {runtimes} with {', '.join(sorted(self.contents))}",
+                "prepare it with the part that is missing: 'edgefl model prepare --help'",
+            )
+        return self.contents[name]
 
 
 def read_bundle(source: Path | bytes) -> Bundle:
@@ -67,80 +95,86 @@ def read_bundle(source: Path | bytes) -> Bundle:
         raise _too_large(len(bundle_bytes))
     try:
         entries = unpack_stored(bundle_bytes)
-        _require_exact_files(entries)
-        manifest = parse_manifest(entries[MANIFEST])
+        manifest = _take_manifest(entries)
+        _require_exact_files(entries, manifest)
     except ValueError as error:
         raise TrainingError("E-BUNDLE-DAMAGED", "a training bundle", str(error), _ADVICE) from error
-    for name in _CONTENT_FILES:
-        _verify_hash(name, entries[name], manifest)
-    _require_splices_inside(manifest, len(entries[EXPORT_TEMPLATE]))
+    for name, content in entries.items():
+        _verify_hash(name, content, manifest)
+    _require_splices_inside(manifest, entries)
+    arrays = _read_params(entries.pop(PARAMS), manifest)
     return Bundle(
         manifest=manifest,
-        train_graph=entries[TRAIN_GRAPH],
-        eval_graph=entries[EVAL_GRAPH],
-        initial_params=_read_params(entries[INITIAL_PARAMS], manifest.dimension),
-        export_template=entries[EXPORT_TEMPLATE],
+        contents=entries,
+        initial_params=arrays[_PARAMS_ENTRY],
+        initial_local=arrays[_LOCAL_ENTRY],
         sha256=hashlib.sha256(bundle_bytes).hexdigest(),
     )
 
 
 def pack_bundle(
     manifest_without_files: Manifest,
+    contents: Mapping[str, bytes],
     *,
-    train_graph: bytes,
-    eval_graph: bytes,
     initial_params: NDArray[np.float32],
-    export_template: bytes,
+    initial_local: NDArray[np.float32] | None = None,
 ) -> bytes:
     """Put a bundle together; equal parts give equal bytes.
 
     Args:
         manifest_without_files: The manifest; its `files` are replaced by the hashes of the parts.
-        train_graph: ONNX bytes.
-        eval_graph: ONNX bytes.
+        contents: The files of `Bundle.contents`.
         initial_params: float32 [d].
-        export_template: Model bytes without the values of the trainable tensors.
+        initial_local: float32 [local d]; None if there are no local tensors.
 
     Returns:
         The bundle file's bytes.
     """
-    contents = {
-        TRAIN_GRAPH: train_graph,
-        EVAL_GRAPH: eval_graph,
-        INITIAL_PARAMS: _write_params(initial_params),
-        EXPORT_TEMPLATE: export_template,
-    }
-    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+    local = np.zeros(0, np.float32) if initial_local is None else initial_local
+    files = {**contents, PARAMS: _write_params(initial_params, local)}
+    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     manifest = replace(manifest_without_files, files=hashes)
-    return pack_stored({MANIFEST: manifest.to_json(), **contents})
+    return pack_stored({MANIFEST: manifest.to_json(), **files})
 
 
-def export_model(bundle: Bundle, flat_params: NDArray[np.float32]) -> bytes:
+def export_model(
+    bundle: Bundle,
+    flat_params: NDArray[np.float32],
+    local_params: NDArray[np.float32] | None = None,
+) -> bytes:
     """Put parameters into the source model, without the onnx package.
 
-    The template is the model's file with the values of its trainable tensors cut out; they are
+    The template is the model's file with the values of its trained tensors cut out; they are
     little-endian float32 of a known length, so inserting them gives the file that an ONNX writer
     would have made.
 
     Args:
         bundle: The bundle the parameters belong to.
         flat_params: float32 [d], finite.
+        local_params: float32 [local d], finite; None takes the first ones.
 
     Returns:
         ONNX model bytes for any ONNX runtime.
 
     Raises:
-        TrainingError: E-PARAMS-SHAPE, E-PARAMS-DTYPE or E-PARAMS-NOT-FINITE.
+        TrainingError: E-BUNDLE-PART, E-PARAMS-SHAPE, E-PARAMS-DTYPE or E-PARAMS-NOT-FINITE.
     """
-    checked = check_flat_params(flat_params, bundle.manifest.dimension)
-    template = memoryview(bundle.export_template)
+    manifest = bundle.manifest
+    local = bundle.initial_local if local_params is None else local_params
+    averaged = check_flat_params(flat_params, manifest.dimension)
+    kept = check_flat_params(local, manifest.local_dimension)
+    values = [
+        *(averaged[slot.offset : slot.offset + slot.size] for slot in manifest.parameters),
+        *(kept[slot.offset : slot.offset + slot.size] for slot in manifest.local),
+    ]
+    template = memoryview(bundle.content(EXPORT_TEMPLATE))
+    holes = sorted(zip(manifest.splice_offsets, values, strict=True), key=lambda hole: hole[0])
     pieces: list[bytes | memoryview] = []
     position = 0
-    for slot in bundle.manifest.parameters:
-        pieces.append(template[position : slot.splice_offset])
-        values = checked[slot.offset : slot.offset + slot.size]
-        pieces.append(values.astype("<f4", copy=False).tobytes())
-        position = slot.splice_offset
+    for splice_offset, tensor in holes:
+        pieces.append(template[position:splice_offset])
+        pieces.append(tensor.astype("<f4", copy=False).tobytes())
+        position = splice_offset
     pieces.append(template[position:])
     return b"".join(pieces)
 
@@ -201,8 +235,21 @@ def _too_large(size_bytes: int) -> TrainingError:
     )
 
 
-def _require_exact_files(entries: dict[str, bytes]) -> None:
-    wanted = {MANIFEST, *_CONTENT_FILES}
+def _take_manifest(entries: dict[str, bytes]) -> Manifest:
+    if MANIFEST not in entries:
+        message = f"an archive without {MANIFEST}"
+        raise ValueError(message)
+    return parse_manifest(entries.pop(MANIFEST))
+
+
+def _require_exact_files(entries: dict[str, bytes], manifest: Manifest) -> None:
+    wanted = {PARAMS}
+    for program in manifest.programs:
+        wanted.update(_NEEDED[program.runtime])
+        if manifest.features:
+            wanted.add(_FEATURES[program.runtime])
+    if manifest.splice_offsets:
+        wanted.add(EXPORT_TEMPLATE)
     if set(entries) != wanted:
         odd = sorted(set(entries) ^ wanted)
         message = f"an archive whose files are missing or unknown: {', '.join(odd[:5])}"
@@ -218,36 +265,47 @@ def _verify_hash(name: str, content: bytes, manifest: Manifest) -> None:
         )
 
 
-def _require_splices_inside(manifest: Manifest, template_size_bytes: int) -> None:
-    last = manifest.parameters[-1]
-    if last.splice_offset > template_size_bytes:
+def _require_splices_inside(manifest: Manifest, entries: Mapping[str, bytes]) -> None:
+    size_bytes = len(entries.get(EXPORT_TEMPLATE, b""))
+    last = max(manifest.splice_offsets, default=0)
+    if last > size_bytes:
         raise TrainingError(
             "E-BUNDLE-DAMAGED",
-            f"an export position within {template_size_bytes} bytes",
-            f"{last.splice_offset} for '{last.name}'",
+            f"an export position within {size_bytes} bytes",
+            str(last),
             _ADVICE,
         )
 
 
-def _write_params(flat: NDArray[np.float32]) -> bytes:
+def _write_params(flat: NDArray[np.float32], local: NDArray[np.float32]) -> bytes:
+    return pack_stored({_PARAMS_ENTRY: _to_npy(flat), _LOCAL_ENTRY: _to_npy(local)})
+
+
+def _to_npy(flat: NDArray[np.float32]) -> bytes:
     buffer = io.BytesIO()
     np.lib.format.write_array(buffer, np.ascontiguousarray(flat, dtype="<f4"), version=(1, 0))
-    return pack_stored({_PARAMS_ENTRY: buffer.getvalue()})
+    return buffer.getvalue()
 
 
-def _read_params(npz_bytes: bytes, dimension: int) -> NDArray[np.float32]:
+def _read_params(npz_bytes: bytes, manifest: Manifest) -> dict[str, NDArray[np.float32]]:
+    sizes = {_PARAMS_ENTRY: manifest.dimension, _LOCAL_ENTRY: manifest.local_dimension}
     try:
-        npy = io.BytesIO(unpack_stored(npz_bytes)[_PARAMS_ENTRY])
-        if np.lib.format.read_magic(npy) != (1, 0):
-            message = "an unknown npy version"
-            raise ValueError(message)
-        shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(npy)
-        if shape != (dimension,) or fortran_order or dtype != np.dtype("<f4"):
-            message = f"{dtype} of shape {shape} instead of float32 [{dimension}]"
-            raise ValueError(message)
-        flat = np.frombuffer(npy.read(), dtype="<f4")
+        entries = unpack_stored(npz_bytes)
+        arrays = {name: _from_npy(entries[name], size) for name, size in sizes.items()}
     except (ValueError, KeyError) as error:
         raise TrainingError(
-            "E-BUNDLE-DAMAGED", f"readable {INITIAL_PARAMS}", str(error), _ADVICE
+            "E-BUNDLE-DAMAGED", f"readable {PARAMS}", str(error), _ADVICE
         ) from error
-    return check_flat_params(flat, dimension)
+    return {name: check_flat_params(arrays[name], size) for name, size in sizes.items()}
+
+
+def _from_npy(npy_bytes: bytes, dimension: int) -> NDArray[np.float32]:
+    npy = io.BytesIO(npy_bytes)
+    if np.lib.format.read_magic(npy) != (1, 0):
+        message = "an unknown npy version"
+        raise ValueError(message)
+    shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(npy)
+    if shape != (dimension,) or fortran_order or dtype != np.dtype("<f4"):
+        message = f"{dtype} of shape {shape} instead of float32 [{dimension}]"
+        raise ValueError(message)
+    return np.frombuffer(npy.read(), dtype="<f4")

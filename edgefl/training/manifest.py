@@ -1,117 +1,230 @@
 """The manifest of a training bundle: what the graphs expect, where each parameter lies."""
 
+import hashlib
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
-MANIFEST_FORMAT = 1
+from edgefl.training.json_fields import Fields
+from edgefl.training.kinds import ElementType, Loss, Optimizer, QuantizationMode, Runtime
+
+MANIFEST_FORMAT = 2
 LARGEST_DIMENSION = 100_000_000
+Facts = Mapping[str, str | int | float | bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorSpec:
+    """Name, shape and type of a tensor.
+
+    Attributes:
+        name: Its name in the graphs.
+        shape: Static shape; of inputs, outputs and features without the batch axis.
+        element_type: Type of its values.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    element_type: ElementType = ElementType.FLOAT32
+
+    def to_json(self) -> dict[str, object]:
+        """Return the object that `parse_manifest` reads."""
+        return {"name": self.name, "shape": list(self.shape), "type": self.element_type.value}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterSlot:
-    """One trainable tensor within the flat vector.
+    """One trained float32 tensor within a flat vector.
 
     Attributes:
-        name: Name in the source model and in both graphs.
+        name: Name in the source model and in all graphs.
         shape: Static shape; empty for a scalar.
         offset: Index of its first value in the flat vector.
-        splice_offset: Byte position in the export template where its values belong.
     """
 
     name: str
     shape: tuple[int, ...]
     offset: int
-    splice_offset: int
 
     @property
     def size(self) -> int:
         """Return the number of values."""
         return math.prod(self.shape)
 
+    def to_json(self) -> dict[str, object]:
+        """Return the object that `parse_manifest` reads."""
+        return {"name": self.name, "shape": list(self.shape), "offset": self.offset}
+
+
+def slots_of(shapes: Iterable[tuple[str, tuple[int, ...]]]) -> tuple[ParameterSlot, ...]:
+    """Lay named shapes one after the other in a flat vector."""
+    slots: list[ParameterSlot] = []
+    offset = 0
+    for name, shape in shapes:
+        slot = ParameterSlot(name=name, shape=shape, offset=offset)
+        slots.append(slot)
+        offset += slot.size
+    return tuple(slots)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """The form of the training step for one runtime.
+
+    Attributes:
+        runtime: Library that runs it.
+        minimum_version: Oldest release of that library that it was made for.
+        facts: What a person may want to know: opset and IR version, operators, fixed batch.
+    """
+
+    runtime: Runtime
+    minimum_version: str
+    facts: Facts = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, object]:
+        """Return the object that `parse_manifest` reads."""
+        return {
+            "runtime": self.runtime.value,
+            "minimum_version": self.minimum_version,
+            "facts": dict(self.facts),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantization:
+    """Which integers the model uses, and what was measured when they were chosen.
+
+    Attributes:
+        mode: Where integers are used.
+        facts: Calibration rows, accuracies before and after, and the like.
+    """
+
+    mode: QuantizationMode = QuantizationMode.NONE
+    facts: Facts = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, object]:
+        """Return the object that `parse_manifest` reads."""
+        return {"mode": self.mode.value, "facts": dict(self.facts)}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """Everything about a bundle that a device or the gateway must know before it runs a graph.
 
+    The model's tensors form three groups: `parameters` are trained and averaged, `local` ones are
+    trained and never leave their device, `frozen` ones are the same for all and for ever.
+
     Attributes:
-        parameters: Trainable tensors in flat order, without gaps.
-        dimension: d, the length of the flat vector.
-        input_name: The model's input.
-        input_shape: Shape of one example, without the batch axis.
-        output_name: Output of the eval graph, logits float32 [n, classes].
-        classes: Number of classes.
-        loss: `cross_entropy`.
-        optimizer: `sgd`.
-        opset: Version of the standard ONNX operators.
-        ir_version: ONNX file format version.
-        minimum_onnxruntime: Oldest onnxruntime that reads this opset and format.
+        parameters: Tensors of the flat vector [d] that is handed out and averaged, without gaps.
+        local: Tensors of the device's own flat vector, without gaps; often none.
+        frozen: All other tensors of the model that hold data, integer buffers included.
+        input: The model's input.
+        output: Output of the eval graph that the loss reads: logits or values, float32.
+        loss: What training makes small.
+        optimizer: How a step uses the gradient.
+        features: What the frozen front part of the model computes from the input; empty if the
+            training graph reads the input itself.
+        clips_examples: Whether a step clips the gradient of each example on its own.
+        quantization: Which integers the model uses.
+        programs: One for each runtime that can train the model, all over the same flat vector.
+        splice_offsets: Byte position of each parameter's values, then of each local one's, in the
+            export template; empty without a template.
         source_sha256: Hex digest of the model the bundle was prepared from.
         files: Hex SHA-256 of each other file by name.
     """
 
     parameters: tuple[ParameterSlot, ...]
-    dimension: int
-    input_name: str
-    input_shape: tuple[int, ...]
-    output_name: str
-    classes: int
-    loss: str
-    optimizer: str
-    opset: int
-    ir_version: int
-    minimum_onnxruntime: str
+    local: tuple[ParameterSlot, ...] = ()
+    frozen: tuple[TensorSpec, ...] = ()
+    input: TensorSpec
+    output: TensorSpec
+    loss: Loss
+    optimizer: Optimizer
+    features: tuple[TensorSpec, ...] = ()
+    clips_examples: bool = False
+    quantization: Quantization = field(default_factory=Quantization)
+    programs: tuple[Program, ...]
+    splice_offsets: tuple[int, ...] = ()
     source_sha256: str
     files: Mapping[str, str]
 
     def __post_init__(self) -> None:
-        """Check that the slots fill the flat vector exactly.
+        """Check that the slots fill the flat vectors exactly.
 
         Raises:
             ValueError: A gap, an overlap, a repeated name, or a number out of range.
         """
-        end = 0
-        splice_offset = 0
-        for slot in self.parameters:
-            if slot.offset != end or slot.size < 1 or slot.splice_offset < splice_offset:
-                message = f"parameter '{slot.name}' does not follow the one before it"
-                raise ValueError(message)
-            end += slot.size
-            splice_offset = slot.splice_offset
-        if end != self.dimension or not 1 <= end <= LARGEST_DIMENSION:
-            message = f"the parameters hold {end} values, the manifest says {self.dimension}"
+        _require_contiguous(self.parameters)
+        _require_contiguous(self.local)
+        if not 1 <= self.dimension <= LARGEST_DIMENSION:
+            message = f"{self.dimension} averaged values, not 1 to {LARGEST_DIMENSION}"
             raise ValueError(message)
-        if len({slot.name for slot in self.parameters}) != len(self.parameters):
-            message = "a parameter name occurs twice"
+        trained = (*self.parameters, *self.local)
+        names = [slot.name for slot in trained] + [tensor.name for tensor in self.frozen]
+        if len(set(names)) != len(names):
+            message = "a tensor's name occurs twice"
             raise ValueError(message)
-        if self.classes < 1 or any(size < 1 for size in self.input_shape):
-            message = f"classes {self.classes} or input shape {self.input_shape} is not positive"
+        if len(self.output.shape) < 1 or self.output.element_type is not ElementType.FLOAT32:
+            message = f"output '{self.output.name}' is no float32 of a known shape"
             raise ValueError(message)
+        runtimes = [program.runtime for program in self.programs]
+        if not runtimes or len(set(runtimes)) != len(runtimes):
+            message = "no program, or two for one runtime"
+            raise ValueError(message)
+        if self.splice_offsets:
+            self._require_splices()
+
+    def _require_splices(self) -> None:
+        offsets = self.splice_offsets
+        if len(offsets) != len(self.parameters) + len(self.local):
+            message = f"{len(offsets)} export positions for other many trained tensors"
+            raise ValueError(message)
+
+    @property
+    def dimension(self) -> int:
+        """Return d, the length of the vector that is averaged."""
+        return sum(slot.size for slot in self.parameters)
+
+    @property
+    def local_dimension(self) -> int:
+        """Return the length of the vector that stays on the device."""
+        return sum(slot.size for slot in self.local)
+
+    @property
+    def classes(self) -> int:
+        """Return the last size of the output: classes, or values per row."""
+        return self.output.shape[-1]
+
+    @property
+    def vector_sha256(self) -> str:
+        """Return a digest of names, shapes and order of what is averaged.
+
+        Bundles that agree in it can be trained side by side in one round, whatever their runtime.
+        """
+        listed = json.dumps([slot.to_json() for slot in self.parameters], sort_keys=True)
+        return hashlib.sha256(listed.encode()).hexdigest()
+
+    def program(self, runtime: Runtime) -> Program | None:
+        """Return the form for a runtime, or None."""
+        return next((one for one in self.programs if one.runtime is runtime), None)
 
     def to_json(self) -> bytes:
         """Return canonical JSON: sorted keys, no spaces that carry nothing."""
         document = {
             "format": MANIFEST_FORMAT,
-            "parameters": [
-                {
-                    "name": slot.name,
-                    "shape": list(slot.shape),
-                    "offset": slot.offset,
-                    "splice_offset": slot.splice_offset,
-                }
-                for slot in self.parameters
-            ],
-            "dimension": self.dimension,
-            "input_name": self.input_name,
-            "input_shape": list(self.input_shape),
-            "output_name": self.output_name,
-            "classes": self.classes,
-            "loss": self.loss,
-            "optimizer": self.optimizer,
-            "opset": self.opset,
-            "ir_version": self.ir_version,
-            "minimum_onnxruntime": self.minimum_onnxruntime,
+            "parameters": [slot.to_json() for slot in self.parameters],
+            "local": [slot.to_json() for slot in self.local],
+            "frozen": [tensor.to_json() for tensor in self.frozen],
+            "input": self.input.to_json(),
+            "output": self.output.to_json(),
+            "loss": self.loss.value,
+            "optimizer": self.optimizer.value,
+            "features": [tensor.to_json() for tensor in self.features],
+            "clips_examples": self.clips_examples,
+            "quantization": self.quantization.to_json(),
+            "programs": [program.to_json() for program in self.programs],
+            "splice_offsets": list(self.splice_offsets),
             "source_sha256": self.source_sha256,
             "files": dict(self.files),
         }
@@ -136,83 +249,62 @@ def parse_manifest(manifest_json: bytes) -> Manifest:
     except (UnicodeDecodeError, RecursionError) as error:
         message = "the manifest is not JSON text"
         raise ValueError(message) from error
-    fields = _Fields(document, "manifest")
+    fields = Fields(document, "manifest")
     if fields.integer("format") != MANIFEST_FORMAT:
         message = f"manifest format {MANIFEST_FORMAT} is known, not {fields.integer('format')}"
         raise ValueError(message)
     return Manifest(
         parameters=tuple(_parse_slot(entry) for entry in fields.sequence("parameters")),
-        dimension=fields.integer("dimension"),
-        input_name=fields.text("input_name"),
-        input_shape=fields.shape("input_shape"),
-        output_name=fields.text("output_name"),
-        classes=fields.integer("classes"),
-        loss=fields.text("loss"),
-        optimizer=fields.text("optimizer"),
-        opset=fields.integer("opset"),
-        ir_version=fields.integer("ir_version"),
-        minimum_onnxruntime=fields.text("minimum_onnxruntime"),
+        local=tuple(_parse_slot(entry) for entry in fields.sequence("local")),
+        frozen=tuple(_parse_tensor(entry) for entry in fields.sequence("frozen")),
+        input=_parse_tensor(fields.member("input")),
+        output=_parse_tensor(fields.member("output")),
+        loss=fields.choice("loss", Loss),
+        optimizer=fields.choice("optimizer", Optimizer),
+        features=tuple(_parse_tensor(entry) for entry in fields.sequence("features")),
+        clips_examples=fields.flag("clips_examples"),
+        quantization=_parse_quantization(fields.member("quantization")),
+        programs=tuple(_parse_program(entry) for entry in fields.sequence("programs")),
+        splice_offsets=fields.integers("splice_offsets"),
         source_sha256=fields.text("source_sha256"),
         files=fields.texts("files"),
     )
 
 
-def _parse_slot(entry: object) -> ParameterSlot:
-    fields = _Fields(entry, "parameter")
-    return ParameterSlot(
+def _parse_tensor(entry: object) -> TensorSpec:
+    fields = Fields(entry, "tensor")
+    return TensorSpec(
         name=fields.text("name"),
         shape=fields.shape("shape"),
-        offset=fields.integer("offset"),
-        splice_offset=fields.integer("splice_offset"),
+        element_type=fields.choice("type", ElementType),
     )
 
 
-class _Fields:
-    """Typed access to a JSON object, with the field's name in every complaint."""
+def _parse_slot(entry: object) -> ParameterSlot:
+    fields = Fields(entry, "parameter")
+    return ParameterSlot(
+        name=fields.text("name"), shape=fields.shape("shape"), offset=fields.integer("offset")
+    )
 
-    def __init__(self, value: object, what: str) -> None:
-        if not isinstance(value, dict):
-            message = f"{what} is no JSON object"
+
+def _parse_program(entry: object) -> Program:
+    fields = Fields(entry, "program")
+    return Program(
+        runtime=fields.choice("runtime", Runtime),
+        minimum_version=fields.text("minimum_version"),
+        facts=fields.facts("facts"),
+    )
+
+
+def _parse_quantization(entry: object) -> Quantization:
+    fields = Fields(entry, "quantization")
+    return Quantization(mode=fields.choice("mode", QuantizationMode), facts=fields.facts("facts"))
+
+
+def _require_contiguous(slots: Iterable[ParameterSlot]) -> None:
+    end = 0
+    for slot in slots:
+        if slot.offset != end or slot.size < 1:
+            message = f"parameter '{slot.name}' does not follow the one before it"
             raise ValueError(message)
-        self._value: dict[object, object] = value
-        self._what = what
-
-    def _wrong(self, name: str, wanted: str) -> ValueError:
-        return ValueError(f"{self._what} field '{name}' is missing or not {wanted}")
-
-    def text(self, name: str) -> str:
-        value = self._value.get(name)
-        if not isinstance(value, str):
-            raise self._wrong(name, "text")
-        return value
-
-    def integer(self, name: str) -> int:
-        value = self._value.get(name)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise self._wrong(name, "a whole number")
-        return value
-
-    def sequence(self, name: str) -> list[object]:
-        value = self._value.get(name)
-        if not isinstance(value, list):
-            raise self._wrong(name, "a list")
-        return value
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        sizes: list[int] = []
-        for size in self.sequence(name):
-            if not isinstance(size, int) or isinstance(size, bool) or not 0 < size < 2**31:
-                raise self._wrong(name, "a list of positive whole numbers")
-            sizes.append(size)
-        return tuple(sizes)
-
-    def texts(self, name: str) -> dict[str, str]:
-        value = self._value.get(name)
-        if not isinstance(value, dict):
-            raise self._wrong(name, "an object of texts")
-        texts: dict[str, str] = {}
-        for key, text in value.items():
-            if not isinstance(key, str) or not isinstance(text, str):
-                raise self._wrong(name, "an object of texts")
-            texts[key] = text
-        return texts
+        end += slot.size

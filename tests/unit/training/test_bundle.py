@@ -15,7 +15,15 @@ from hypothesis import strategies as st
 from edgefl.errors import TrainingError
 from edgefl.training import bundle as bundle_module
 from edgefl.training.bundle import export_model, read_bundle
-from edgefl.training.manifest import Manifest, ParameterSlot, parse_manifest
+from edgefl.training.kinds import ElementType, Loss, Optimizer, QuantizationMode, Runtime
+from edgefl.training.manifest import (
+    Manifest,
+    ParameterSlot,
+    Program,
+    Quantization,
+    TensorSpec,
+    parse_manifest,
+)
 from edgefl.training.onnx.compile import compile_bundle, prepare_bundle
 from edgefl.training.onnx.demo_model import demo_model
 from edgefl.training.onnx.runtime.quiet import onnxruntime
@@ -34,7 +42,7 @@ def test_equal_models_give_equal_bytes():
 def test_the_manifest_tells_what_the_graphs_expect():
     manifest = read_bundle(BUNDLE_BYTES).manifest
     assert manifest.dimension == 1911
-    assert manifest.input_shape == (64, 6)
+    assert manifest.input.shape == (64, 6)
     assert manifest.classes == 7
     assert [slot.name for slot in manifest.parameters] == [
         "conv1.weight",
@@ -119,8 +127,7 @@ def test_any_flipped_byte_is_refused_or_harmless(position, mask):
         return
     # Only unused bits of the zip's own headers (dates, attributes) may differ without notice.
     assert found.sha256 != original.sha256
-    assert found.train_graph == original.train_graph
-    assert found.eval_graph == original.eval_graph
+    assert found.contents == original.contents
     assert np.array_equal(found.initial_params, original.initial_params)
 
 
@@ -143,8 +150,11 @@ def test_any_manifest_value_is_refused_or_read(field, value):
         return
 
 
-def slot(name, shape, offset, splice_offset=0):
-    return ParameterSlot(name=name, shape=shape, offset=offset, splice_offset=splice_offset)
+def slot(name, shape, offset):
+    return ParameterSlot(name=name, shape=shape, offset=offset)
+
+
+ONNX = Program(runtime=Runtime.ONNX, minimum_version="1.16.3", facts={"opset": 17})
 
 
 @pytest.mark.parametrize(
@@ -152,26 +162,29 @@ def slot(name, shape, offset, splice_offset=0):
     [
         ({"parameters": (slot("a", (2,), 0), slot("b", (2,), 3))}, "'b' does not follow"),
         ({"parameters": (slot("a", (2,), 0), slot("a", (2,), 2))}, "twice"),
-        ({"parameters": (slot("a", (3,), 0),)}, "3 values, the manifest says 4"),
-        ({"parameters": (slot("a", (4,), 0, 9), slot("b", (1,), 4, 8))}, "'b' does not follow"),
-        ({"parameters": (), "dimension": 0}, "0 values"),
-        ({"classes": 0}, "classes 0"),
-        ({"input_shape": (3, 0)}, "input shape"),
+        ({"local": (slot("c", (2,), 1),)}, "'c' does not follow"),
+        ({"local": (slot("a", (2,), 0),)}, "twice"),
+        ({"frozen": (TensorSpec(name="b", shape=(2,)),)}, "twice"),
+        ({"parameters": ()}, "0 averaged values"),
+        ({"output": TensorSpec(name="y", shape=())}, "output 'y'"),
+        ({"programs": ()}, "no program"),
+        ({"programs": (ONNX, ONNX)}, "two for one runtime"),
+        ({"splice_offsets": (4,)}, "1 export positions"),
     ],
 )
 def test_contradictory_manifests_are_refused(changes, complaint):
     good = Manifest(
         parameters=(slot("a", (2, 1), 0), slot("b", (2,), 2)),
-        dimension=4,
-        input_name="x",
-        input_shape=(3,),
-        output_name="y",
-        classes=2,
-        loss="cross_entropy",
-        optimizer="sgd",
-        opset=17,
-        ir_version=8,
-        minimum_onnxruntime="1.16.3",
+        local=(slot("kept", (3,), 0),),
+        frozen=(TensorSpec(name="count", shape=(), element_type=ElementType.INT64),),
+        input=TensorSpec(name="x", shape=(3,)),
+        output=TensorSpec(name="y", shape=(2,)),
+        loss=Loss.CROSS_ENTROPY,
+        optimizer=Optimizer.SGD,
+        features=(TensorSpec(name="f", shape=(4,), element_type=ElementType.INT8),),
+        quantization=Quantization(mode=QuantizationMode.STATIC, facts={"rows": 100}),
+        programs=(ONNX,),
+        splice_offsets=(5, 9, 7),
         source_sha256="00",
         files={},
     )

@@ -41,7 +41,7 @@ WEIGHTS = [initializer("w", 4, 3), initializer("b", 3)]
 def trained(bundle_bytes, seed=0):
     trainer = OnnxTrainer(bundle_bytes)
     rng = np.random.default_rng(seed)
-    x = rng.normal(size=(12, *trainer.manifest.input_shape)).astype(np.float32)
+    x = rng.normal(size=(12, *trainer.manifest.input.shape)).astype(np.float32)
     y = rng.integers(0, trainer.manifest.classes, 12)
     trainer.fit(x, y, epochs=1, batch_size=6, lr=0.1, rng=rng)
     return trainer.delta()
@@ -236,7 +236,7 @@ def test_invalid_models_and_files_give_one_line(tmp_path):
 
 def test_a_training_graph_is_no_source_model():
     graph = onnx.load_from_string(
-        read_bundle(compile_bundle(demo_model(1)).bundle_bytes).eval_graph
+        read_bundle(compile_bundle(demo_model(1)).bundle_bytes).content("eval.onnx")
     )
     graph.graph.node[0].output[0] = "edgefl.mine"
     graph.graph.node[1].input[0] = "edgefl.mine"
@@ -257,7 +257,7 @@ def test_graphs_are_capped_for_old_runtimes(opset):
     nodes = [("Gemm", ["x", "w", "b"], "h", {}), ("Relu", ["h"], "y", {})]
     prepared = compile_bundle(model(nodes, WEIGHTS, opset=opset))
     bundle = read_bundle(prepared.bundle_bytes)
-    for graph_bytes in (bundle.train_graph, bundle.eval_graph, _exported(bundle)):
+    for graph_bytes in (bundle.content("train.onnx"), bundle.content("eval.onnx"), _exported(bundle)):
         graph = onnx.load_from_string(graph_bytes)
         assert [(entry.domain, entry.version) for entry in graph.opset_import] == [("", 17)]
         assert graph.ir_version == 8

@@ -61,9 +61,9 @@ def in_double(graph_bytes):
 
 def reference_loss(evaluator, bundle: Bundle, flat, x, y):
     """Cross-entropy in float64 by onnx's own reference implementation of the forward pass."""
-    tensors = split_params(flat, bundle.manifest)
+    tensors = split_params(flat, bundle.manifest.parameters)
     feed = {name: value.astype(np.float64) for name, value in tensors.items()}
-    feed[bundle.manifest.input_name] = x.astype(np.float64)
+    feed[bundle.manifest.input.name] = x.astype(np.float64)
     logits = evaluator.run(None, feed)[0]
     shifted = logits - logits.max(axis=1, keepdims=True)
     return float(np.mean(np.log(np.exp(shifted).sum(axis=1)) - shifted[np.arange(len(y)), y]))
@@ -74,14 +74,14 @@ def compare(model, trainable, *, seed=0, directions=6):
     bundle = read_bundle(compile_bundle(model, trainable=trainable).bundle_bytes)
     manifest = bundle.manifest
     rng = np.random.default_rng(seed)
-    x = rng.normal(size=(BATCH, *manifest.input_shape)).astype(np.float32)
+    x = rng.normal(size=(BATCH, *manifest.input.shape)).astype(np.float32)
     y = rng.integers(0, manifest.classes, BATCH)
     trainer = OnnxTrainer(bundle)
     trainer.fit(x, y, epochs=1, batch_size=BATCH, lr=1.0, rng=rng)
     # The step in float32 loses digits where a weight is large beside its gradient: hence the
     # absolute floor below.
     gradient = -trainer.delta().astype(np.float64)
-    evaluator = in_double(bundle.eval_graph)
+    evaluator = in_double(bundle.content("eval.onnx"))
     start = bundle.initial_params.astype(np.float64)
     for index in range(directions):
         direction = rng.normal(size=manifest.dimension)

@@ -131,10 +131,10 @@ def test_parameters_that_do_not_fit_are_refused(trainer, bundle):
 
 def test_graphs_that_the_runtime_refuses_give_one_line(bundle):
     with pytest.raises(TrainingError, match="E-GRAPH-REFUSED") as caught:
-        open_session(bundle.train_graph[:100])
+        open_session(bundle.content("train.onnx")[:100])
     assert "\n" not in str(caught.value)
     with pytest.raises(TrainingError, match="E-TRAIN-THREADS"):
-        open_session(bundle.train_graph, threads=0)
+        open_session(bundle.content("train.onnx"), threads=0)
 
 
 def test_evaluation_is_that_of_the_logits(trainer, bundle):

@@ -9,8 +9,9 @@ import onnx
 from onnx import helper
 
 from edgefl.errors import TrainingError
-from edgefl.training.bundle import pack_bundle
-from edgefl.training.manifest import Manifest, ParameterSlot
+from edgefl.training.bundle import EVAL_ONNX, EXPORT_TEMPLATE, TRAIN_ONNX, pack_bundle
+from edgefl.training.kinds import ElementType, Loss, Optimizer, Runtime
+from edgefl.training.manifest import Manifest, Program, TensorSpec, slots_of
 from edgefl.training.onnx import names
 from edgefl.training.onnx.compile.check import (
     Logits,
@@ -86,8 +87,8 @@ def compile_bundle(
     optimizer: str = "sgd",
 ) -> PreparedBundle:
     """Prepare a model in memory; see `prepare_bundle`."""
-    _require_known("loss", loss, sorted(LOSSES))
-    _require_known("optimizer", optimizer, sorted(OPTIMIZERS))
+    _require_known("loss", loss, sorted(kind.value for kind in LOSSES))
+    _require_known("optimizer", optimizer, sorted(kind.value for kind in OPTIMIZERS))
     source_sha256 = hashlib.sha256(source.SerializeToString(deterministic=True)).hexdigest()
     model = normalize(source)
     logits = find_logits(model)
@@ -96,15 +97,20 @@ def compile_bundle(
     require_rules(forward, selected)
     template = make_template(model, selected)
     manifest = _manifest(
-        model, logits, selected, template.splice_offsets, source_sha256, loss, optimizer
+        model,
+        logits,
+        selected,
+        template.splice_offsets,
+        source_sha256,
+        Loss(loss),
+        Optimizer(optimizer),
     )
-    bundle_bytes = pack_bundle(
-        manifest,
-        train_graph=_serialize(_train_graph(model, forward, manifest)),
-        eval_graph=_serialize(_eval_graph(model, forward, manifest)),
-        initial_params=float_values(model, selected),
-        export_template=template.template,
-    )
+    contents = {
+        TRAIN_ONNX: _serialize(_train_graph(model, forward, manifest)),
+        EVAL_ONNX: _serialize(_eval_graph(model, forward, manifest)),
+        EXPORT_TEMPLATE: template.template,
+    }
+    bundle_bytes = pack_bundle(manifest, contents, initial_params=float_values(model, selected))
     warnings = (*logits.warnings, *dropout_warnings(forward))
     return PreparedBundle(bundle_bytes=bundle_bytes, manifest=manifest, warnings=warnings)
 
@@ -137,33 +143,38 @@ def _manifest(
     selected: Sequence[str],
     splice_offsets: dict[str, int],
     source_sha256: str,
-    loss: str,
-    optimizer: str,
+    loss: Loss,
+    optimizer: Optimizer,
 ) -> Manifest:
-    shapes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
-    slots: list[ParameterSlot] = []
-    offset = 0
-    for name in selected:
-        slot = ParameterSlot(
-            name=name, shape=shapes[name], offset=offset, splice_offset=splice_offsets[name]
-        )
-        slots.append(slot)
-        offset += slot.size
+    tensors = {tensor.name: tensor for tensor in model.graph.initializer}
     model_input = model.graph.input[0]
     return Manifest(
-        parameters=tuple(slots),
-        dimension=offset,
-        input_name=model_input.name,
-        input_shape=_example_shape(model_input),
-        output_name=logits.name,
-        classes=logits.classes,
+        parameters=slots_of((name, tuple(tensors[name].dims)) for name in selected),
+        frozen=tuple(_spec_of(t) for name, t in tensors.items() if name not in selected),
+        input=TensorSpec(name=model_input.name, shape=_example_shape(model_input)),
+        output=TensorSpec(name=logits.name, shape=(logits.classes,)),
         loss=loss,
         optimizer=optimizer,
-        opset=TARGET_OPSET,
-        ir_version=TARGET_IR_VERSION,
-        minimum_onnxruntime=MINIMUM_ONNXRUNTIME,
+        programs=(
+            Program(
+                runtime=Runtime.ONNX,
+                minimum_version=MINIMUM_ONNXRUNTIME,
+                facts={"opset": TARGET_OPSET, "ir_version": TARGET_IR_VERSION},
+            ),
+        ),
+        splice_offsets=tuple(splice_offsets[name] for name in selected),
         source_sha256=source_sha256,
         files={},
+    )
+
+
+def _spec_of(tensor: onnx.TensorProto) -> TensorSpec:
+    dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type).name
+    known = {kind.value for kind in ElementType}
+    return TensorSpec(
+        name=tensor.name,
+        shape=tuple(tensor.dims),
+        element_type=ElementType(dtype) if dtype in known else ElementType.OTHER,
     )
 
 
@@ -184,10 +195,10 @@ def _train_graph(
     model: onnx.ModelProto, forward: list[onnx.NodeProto], manifest: Manifest
 ) -> onnx.GraphProto:
     emitter = GraphEmitter(model)
-    emitted = LOSSES[manifest.loss](emitter, manifest.output_name, manifest.classes)
+    emitted = LOSSES[manifest.loss](emitter, manifest.output.name, manifest.classes)
     selected = [slot.name for slot in manifest.parameters]
     gradients = differentiate(
-        emitter, forward, selected, manifest.output_name, emitted.logits_gradient
+        emitter, forward, selected, manifest.output.name, emitted.logits_gradient
     )
     step = OPTIMIZERS[manifest.optimizer]
     results = {
@@ -216,7 +227,7 @@ def _eval_graph(
     model: onnx.ModelProto, forward: list[onnx.NodeProto], manifest: Manifest
 ) -> onnx.GraphProto:
     output = helper.make_tensor_value_info(
-        manifest.output_name, onnx.TensorProto.FLOAT, [names.BATCH_AXIS, manifest.classes]
+        manifest.output.name, onnx.TensorProto.FLOAT, [names.BATCH_AXIS, manifest.classes]
     )
     frozen = _frozen(model, [slot.name for slot in manifest.parameters])
     inputs = _forward_inputs(model, manifest)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from edgefl.training.kinds import Loss
 from edgefl.training.onnx import names
 from edgefl.training.onnx.compile.graph import GraphEmitter
 
@@ -58,6 +59,6 @@ def cross_entropy(graph: GraphEmitter, logits: str, classes: int) -> EmittedLoss
     return EmittedLoss(loss=loss, logits_gradient=graph.emit("Mul", errors, column))
 
 
-LOSSES: dict[str, Callable[[GraphEmitter, str, int], EmittedLoss]] = {
-    "cross_entropy": cross_entropy,
+LOSSES: dict[Loss, Callable[[GraphEmitter, str, int], EmittedLoss]] = {
+    Loss.CROSS_ENTROPY: cross_entropy,
 }

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from edgefl.training.kinds import Optimizer
 from edgefl.training.onnx import names
 from edgefl.training.onnx.compile.graph import GraphEmitter
 
@@ -20,4 +21,4 @@ def sgd(graph: GraphEmitter, parameter: str, gradient: str) -> str:
     return graph.emit("Sub", parameter, graph.emit("Mul", gradient, names.LEARNING_RATE))
 
 
-OPTIMIZERS: dict[str, Callable[[GraphEmitter, str, str], str]] = {"sgd": sgd}
+OPTIMIZERS: dict[Optimizer, Callable[[GraphEmitter, str, str], str]] = {Optimizer.SGD: sgd}

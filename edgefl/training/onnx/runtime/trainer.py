@@ -7,14 +7,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgefl.errors import TrainingError
-from edgefl.training.base import Evaluation, TrainingData
-from edgefl.training.bundle import Bundle, check_flat_params, read_bundle
-from edgefl.training.evaluate import Evaluator, require_input, require_labels, split_params
+from edgefl.training.base import Evaluation, Inputs, Targets, TrainingData
+from edgefl.training.bundle import TRAIN_ONNX, Bundle, check_flat_params, read_bundle
+from edgefl.training.evaluate import Evaluator, split_params
+from edgefl.training.fit_checks import (
+    check_sample_weight,
+    require_input,
+    require_settings,
+    require_targets,
+)
 from edgefl.training.manifest import Manifest
 from edgefl.training.onnx import names
 from edgefl.training.onnx.runtime.quiet import onnxruntime
 from edgefl.training.onnx.runtime.session import open_session
 from edgefl.types import Update
+
+_SMALLEST_WEIGHT_SUM = 1e-12
 
 
 class OnnxTrainer:
@@ -36,9 +44,10 @@ class OnnxTrainer:
         self._bundle = bundle if isinstance(bundle, Bundle) else read_bundle(bundle)
         self._threads = threads
         self._optimize = optimize
-        session = open_session(self._bundle.train_graph, threads=threads, optimize=optimize)
+        session = open_session(self._bundle.content(TRAIN_ONNX), threads=threads, optimize=optimize)
         self._stepper = _Stepper(session, self._bundle.manifest)
         self._evaluator: Evaluator | None = None
+        self._local = self._bundle.initial_local
         self._received = self._bundle.initial_params
         self.set_params(self._bundle.initial_params)
 
@@ -82,29 +91,33 @@ class OnnxTrainer:
             raise _diverged("a parameter that is not finite")
         return delta
 
+    def set_local(self, flat: NDArray[np.float32]) -> None:
+        """Take the values of the tensors that stay on the device: float32 [local d], finite.
+
+        Raises:
+            TrainingError: E-PARAMS-SHAPE, E-PARAMS-DTYPE or E-PARAMS-NOT-FINITE.
+        """
+        self._local = check_flat_params(flat, self.manifest.local_dimension).copy()
+
+    def local(self) -> NDArray[np.float32]:
+        """Return a copy of the values that stay on the device: float32 [local d]."""
+        return self._local.copy()
+
     def fit(
         self,
-        x: NDArray[np.float32],
-        y: NDArray[np.int64],
+        x: Inputs,
+        y: Targets,
         *,
         epochs: int,
         batch_size: int,
         lr: float,
         rng: np.random.Generator,
+        sample_weight: NDArray[np.float32] | None = None,
+        prox_mu: float = 0.0,
+        max_gradient_norm: float | None = None,
+        example_clip: float | None = None,
     ) -> float:
-        """Run SGD over shuffled batches.
-
-        Args:
-            x: float32 [n, ...], shaped as the manifest's input.
-            y: int64 [n], 0 to classes - 1.
-            epochs: Passes over the data, at least 1.
-            batch_size: Rows per step, at least 1; a short last batch is padded with rows of weight
-                0.
-            lr: Learning rate, finite, at least 0.
-            rng: Source of the shuffle only; it needs no secrecy.
-
-        Returns:
-            Mean loss per example over the last epoch, taken before each step.
+        """Run the optimiser over shuffled batches; see `Trainer.fit`.
 
         Raises:
             DataError: The data do not fit the model, or x is not finite.
@@ -113,21 +126,31 @@ class OnnxTrainer:
         """
         require_input(x, self.manifest)
         data = TrainingData(x=x, y=y)
-        require_labels(y, self.manifest.classes)
-        _require_settings(epochs, batch_size, lr)
+        require_targets(y, self.manifest)
+        require_settings(
+            epochs=epochs,
+            batch_size=batch_size,
+            lr=lr,
+            prox_mu=prox_mu,
+            max_gradient_norm=max_gradient_norm,
+            example_clip=example_clip,
+            manifest=self.manifest,
+        )
+        weights = check_sample_weight(sample_weight, data.examples)
         self._stepper.set_batch(min(batch_size, data.examples), lr)
         loss = math.nan
         for _ in range(epochs):
-            loss = self._stepper.run_epoch(data, rng.permutation(data.examples))
+            loss = self._stepper.run_epoch(data, weights, rng.permutation(data.examples))
         return loss
 
-    def predict(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the logits of each row: float32 [n, classes]."""
-        return self._open_evaluator().predict(self.params(), x)
+    def predict(self, x: Inputs) -> NDArray[np.float32]:
+        """Return the output of each row, before any softmax or sigmoid: float32 [n, ...]."""
+        return self._open_evaluator().predict(self.params(), x, self._local)
 
-    def evaluate(self, x: NDArray[np.float32], y: NDArray[np.int64]) -> Evaluation:
-        """Compare predictions with labels; nothing is trained."""
-        return self._open_evaluator().evaluate(self.params(), TrainingData(x=x, y=y))
+    def evaluate(self, x: Inputs, y: Targets) -> Evaluation:
+        """Compare predictions with targets; nothing is trained."""
+        data = TrainingData(x=x, y=y)
+        return self._open_evaluator().evaluate(self.params(), data, self._local)
 
     def _open_evaluator(self) -> Evaluator:
         # A device that only trains never pays for the second session.
@@ -163,7 +186,7 @@ class _Stepper:
         return binding
 
     def _set_batch_buffers(self, rows: int, lr: float) -> None:
-        self._x = np.zeros((rows, *self._manifest.input_shape), np.float32)
+        self._x = np.zeros((rows, *self._manifest.input.shape), np.float32)
         self._y = np.zeros(rows, np.int64)
         self._weight = np.zeros(rows, np.float32)
         self._lr = np.full(1, lr, np.float32)
@@ -173,7 +196,7 @@ class _Stepper:
         self._set_batch_buffers(rows, lr)
 
     def load(self, flat: NDArray[np.float32]) -> None:
-        for name, tensor in split_params(flat, self._manifest).items():
+        for name, tensor in split_params(flat, self._manifest.parameters).items():
             self._sets[self._current][name].update_inplace(tensor)
 
     def flat(self) -> NDArray[np.float32]:
@@ -183,24 +206,27 @@ class _Stepper:
             flat[slot.offset : slot.offset + slot.size] = tensor.reshape(-1)
         return flat
 
-    def run_epoch(self, data: TrainingData, order: NDArray[np.int64]) -> float:
+    def run_epoch(
+        self, data: TrainingData, weights: NDArray[np.float32], order: NDArray[np.int64]
+    ) -> float:
         rows = len(self._y)
         loss_sum = 0.0
         for start in range(0, len(order), rows):
             chosen = order[start : start + rows]
-            loss = self._step(data.x[chosen], data.y[chosen])
+            weight = weights[chosen]
+            loss = self._step(data.x[chosen], data.y[chosen], weight)
             if not math.isfinite(loss):
                 raise _diverged(f"loss {loss} at step {start // rows + 1} of an epoch")
-            loss_sum += loss * len(chosen)
-        return loss_sum / len(order)
+            loss_sum += loss * float(weight.sum(dtype=np.float64))
+        return loss_sum / max(float(weights.sum(dtype=np.float64)), _SMALLEST_WEIGHT_SUM)
 
-    def _step(self, x: NDArray[np.float32], y: NDArray[np.int64]) -> float:
+    def _step(self, x: Inputs, y: Targets, weight: NDArray[np.float32]) -> float:
         filled = len(y)
         self._x[:filled], self._x[filled:] = x, 0.0
         self._y[:filled], self._y[filled:] = y, 0
-        self._weight[:filled], self._weight[filled:] = 1.0, 0.0
+        self._weight[:filled], self._weight[filled:] = weight, 0.0
         binding = self._bindings[self._current]
-        binding.bind_cpu_input(self._manifest.input_name, self._x)
+        binding.bind_cpu_input(self._manifest.input.name, self._x)
         binding.bind_cpu_input(names.TARGET, self._y)
         binding.bind_cpu_input(names.SAMPLE_WEIGHT, self._weight)
         binding.bind_cpu_input(names.LEARNING_RATE, self._lr)
@@ -213,23 +239,6 @@ def _allocate(manifest: Manifest) -> dict[str, onnxruntime.OrtValue]:
     # Memory of onnxruntime's own: a buffer made from a numpy array would share the array's memory.
     make = onnxruntime.OrtValue.ortvalue_from_shape_and_type
     return {slot.name: make(list(slot.shape), np.float32) for slot in manifest.parameters}
-
-
-def _require_settings(epochs: int, batch_size: int, lr: float) -> None:
-    if epochs < 1 or batch_size < 1:
-        raise TrainingError(
-            "E-TRAIN-SETTING",
-            "at least 1 epoch and 1 row per batch",
-            f"{epochs} epochs and {batch_size} rows",
-            "correct the task's training settings",
-        )
-    if not (math.isfinite(lr) and lr >= 0.0):
-        raise TrainingError(
-            "E-TRAIN-SETTING",
-            "a finite learning rate of at least 0",
-            str(lr),
-            "correct the task's training settings",
-        )
 
 
 def _diverged(found: str) -> TrainingError:
