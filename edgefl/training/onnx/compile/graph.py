@@ -132,7 +132,7 @@ class GraphEmitter:
         key = (value.dtype.str, value.shape, value.tobytes())
         if key not in self._constant_names:
             name = f"{PREFIX}constant.{len(self._constant_names)}"
-            self.constants.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
+            self.constants.append(numpy_helper.from_array(np.asarray(value, order="C"), name))
             self._constant_names[key] = name
         return self._constant_names[key]
 
