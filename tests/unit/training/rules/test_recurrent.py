@@ -15,7 +15,7 @@ from edgefl.training.onnx.compile.rules import recurrent_loop
 from edgefl.training.onnx.runtime.quiet import onnxruntime
 from tests.gradient_check import check_gradients, run_gradients
 
-STEPS, BATCH, FEATURES, HIDDEN = 5, 3, 4, 3
+STEPS, BATCH, FEATURES, HIDDEN = 4, 3, 4, 3
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 OUTPUTS = {"LSTM": ["y", "y_h", "y_c"], "GRU": ["y", "y_h"], "RNN": ["y", "y_h"]}
 VECTORS = Path(__file__).parents[3] / "vectors" / "recurrent_torch.json"
