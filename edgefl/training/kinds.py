@@ -51,6 +51,13 @@ class Runtime(enum.Enum):
     LITERT = "litert"
 
 
+class Provider(enum.Enum):
+    """Processor that a runtime works on."""
+
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
 class QuantizationMode(enum.Enum):
     """Which integers a bundle's model uses.
 

@@ -1,24 +1,36 @@
 """Opens graphs on stock onnxruntime, set for small boards: few threads, no arena, no spinning."""
 
 from edgefl.errors import TrainingError
+from edgefl.training.kinds import Provider
 from edgefl.training.onnx.runtime.quiet import onnxruntime
+
+_PROVIDERS = {
+    Provider.CPU: ["CPUExecutionProvider"],
+    Provider.CUDA: ["CUDAExecutionProvider", "CPUExecutionProvider"],
+}
 
 
 def open_session(
-    graph: bytes, *, threads: int = 1, optimize: bool = True
+    graph: bytes,
+    *,
+    threads: int = 1,
+    optimize: bool = True,
+    provider: Provider = Provider.CPU,
 ) -> onnxruntime.InferenceSession:
-    """Open one graph on the CPU.
+    """Open one graph.
 
     Args:
         graph: ONNX bytes of a verified bundle.
         threads: Threads within an operator, at least 1.
         optimize: False runs the nodes as written; for tests.
+        provider: Processor; nodes without a kernel for it run on the CPU.
 
     Returns:
         The session.
 
     Raises:
-        TrainingError: E-TRAIN-THREADS, or E-GRAPH-REFUSED when onnxruntime cannot load the graph.
+        TrainingError: E-TRAIN-THREADS, E-GRAPH-REFUSED when onnxruntime cannot load the graph, or
+            E-PROVIDER when it cannot use the processor.
     """
     if threads < 1:
         raise TrainingError(
@@ -37,7 +49,7 @@ def open_session(
     level = onnxruntime.GraphOptimizationLevel
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
     try:
-        return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(graph, options, providers=_PROVIDERS[provider])
     except Exception as error:  # its exception types share no base
         first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise TrainingError(
@@ -46,3 +58,12 @@ def open_session(
             f"onnxruntime {onnxruntime.__version__} says: {first_line[:200]}",
             "check the bundle's minimum version with 'edgefl model inspect'",
         ) from error
+    if _PROVIDERS[provider][0] not in session.get_providers():
+        # onnxruntime falls back to the CPU in silence.
+        raise TrainingError(
+            "E-PROVIDER",
+            f"onnxruntime with {provider.value}",
+            f"onnxruntime {onnxruntime.__version__} with {', '.join(session.get_providers())}",
+            "install an onnxruntime built for this GPU, or use the CPU: --provider cpu",
+        )
+    return session

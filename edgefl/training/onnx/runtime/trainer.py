@@ -16,6 +16,7 @@ from edgefl.training.fit_checks import (
     require_settings,
     require_targets,
 )
+from edgefl.training.kinds import Provider
 from edgefl.training.manifest import Manifest
 from edgefl.training.onnx import names
 from edgefl.training.onnx.runtime.quiet import onnxruntime
@@ -29,7 +30,12 @@ class OnnxTrainer:
     """The `Trainer` over ONNX; parameters stay in onnxruntime between steps."""
 
     def __init__(
-        self, bundle: Bundle | Path | bytes, *, threads: int = 1, optimize: bool = True
+        self,
+        bundle: Bundle | Path | bytes,
+        *,
+        threads: int = 1,
+        optimize: bool = True,
+        provider: Provider = Provider.CPU,
     ) -> None:
         """Read and verify the bundle and open its training graph.
 
@@ -37,6 +43,7 @@ class OnnxTrainer:
             bundle: A bundle, its path or its bytes.
             threads: Threads within an operator.
             optimize: False runs the nodes as written; for tests.
+            provider: Processor for the training graph; predictions run on the CPU.
 
         Raises:
             TrainingError: The bundle is damaged or the graph cannot be run.
@@ -44,7 +51,9 @@ class OnnxTrainer:
         self._bundle = bundle if isinstance(bundle, Bundle) else read_bundle(bundle)
         self._threads = threads
         self._optimize = optimize
-        session = open_session(self._bundle.content(TRAIN_ONNX), threads=threads, optimize=optimize)
+        session = open_session(
+            self._bundle.content(TRAIN_ONNX), threads=threads, optimize=optimize, provider=provider
+        )
         self._stepper = _Stepper(session, self._bundle.manifest)
         self._evaluator: Evaluator | None = None
         self._local = self._bundle.initial_local

@@ -1,0 +1,193 @@
+"""Which libraries on this machine can train: each is tried in a child process, so that one that
+crashes takes nothing with it.
+
+A package that is installed may still be unable to train (a wheel without training kernels, a
+provider without a kernel image for this GPU), so inference and training are tried on their own.
+"""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgefl.errors import EnvironmentProblem
+from edgefl.training.kinds import Provider, Runtime
+from edgefl.training.manifest import Manifest
+
+_PROBE_TIMEOUT_S = 120.0
+_SHOWN_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backend:
+    """A library and the processor that it runs on."""
+
+    runtime: Runtime
+    provider: Provider = Provider.CPU
+
+    def __str__(self) -> str:
+        """Return `onnx/cpu` and the like."""
+        return f"{self.runtime.value}/{self.provider.value}"
+
+
+CHOICES = (
+    Backend(runtime=Runtime.ONNX, provider=Provider.CUDA),
+    Backend(runtime=Runtime.ONNX),
+    Backend(runtime=Runtime.LITERT),
+)
+"""Every backend there is, the one that is preferred first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbedBackend:
+    """What a backend was seen to do on this machine.
+
+    Attributes:
+        backend: Which one.
+        version: The package and its release; empty if it is not there.
+        infers: A small model gave the known outputs.
+        trains: A step of training gave the known parameters.
+        reason: Why not, where something failed; one line.
+    """
+
+    backend: Backend
+    version: str = ""
+    infers: bool = False
+    trains: bool = False
+    reason: str = ""
+
+    def __str__(self) -> str:
+        """Return one line for a person."""
+        can = "inference yes, " if self.infers else "inference no, "
+        can += "training yes" if self.trains else "training no"
+        return f"{self.version or 'not there'}: {can}" + (
+            f" ({self.reason})" if self.reason else ""
+        )
+
+
+def probe(backend: Backend, *, timeout_s: float = _PROBE_TIMEOUT_S) -> ProbedBackend:
+    """Try a backend in a child process.
+
+    Args:
+        backend: Which one.
+        timeout_s: How long the child may take; cold starts of a board are slow.
+
+    Returns:
+        What it did; a crash or a hang is a reason, never an exception.
+    """
+    report = run_child(("probe", backend.runtime.value, backend.provider.value), timeout_s)
+    if isinstance(report, str):
+        return ProbedBackend(backend=backend, reason=report)
+    line = report[-1] if report else {}
+    return ProbedBackend(
+        backend=backend,
+        version=str(line.get("version", "")),
+        infers=line.get("infers") is True,
+        trains=line.get("trains") is True,
+        reason=str(line.get("reason", "")),
+    )
+
+
+def run_child(arguments: Sequence[str], timeout_s: float) -> list[dict[str, object]] | str:
+    """Run `edgefl.training.probe` with arguments.
+
+    Returns:
+        The JSON lines that it printed, or why it did not end well.
+    """
+    # The folder of the package goes first, as in this process; -P keeps others out.
+    root = str(Path(__file__).parents[2])
+    program = f"import sys; sys.path.insert(0, {root!r}); from edgefl.training.probe import main; "
+    command = [sys.executable, "-P", "-c", program + "sys.exit(main())", *arguments]
+    try:
+        ended = subprocess.run(  # noqa: S603 - this interpreter, arguments of our own
+            command, capture_output=True, check=False, timeout=timeout_s
+        )
+    except subprocess.TimeoutExpired:
+        return f"no answer within {timeout_s:g} s"
+    except OSError as error:
+        return f"no child process: {error.strerror or error}"
+    lines = _json_lines(ended.stdout)
+    if ended.returncode < 0:
+        return f"the process died of signal {-ended.returncode} (a native library crashed)"
+    if ended.returncode > 0:
+        last = ended.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["no message"]
+        return f"exit code {ended.returncode}: {last[0][:_SHOWN_CHARS]}"
+    return lines
+
+
+def _json_lines(output: bytes) -> list[dict[str, object]]:
+    """Return the objects among the lines; libraries print lines of their own."""
+    found: list[dict[str, object]] = []
+    for line in output.decode(errors="replace").splitlines():
+        try:
+            value = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(value, dict):
+            found.append(value)
+    return found
+
+
+def choose_backend(
+    *, runtime: Runtime | None = None, provider: Provider | None = None
+) -> tuple[ProbedBackend, ...]:
+    """Return the backends that train here, best first, as far as they were asked for.
+
+    Args:
+        runtime: None takes any.
+        provider: None takes a GPU that works, else the CPU.
+
+    Raises:
+        EnvironmentProblem: E-NO-BACKEND, with the reason for each that was tried.
+    """
+    asked = [
+        backend
+        for backend in CHOICES
+        if runtime in (None, backend.runtime) and provider in (None, backend.provider)
+    ]
+    probed = [probe(backend) for backend in asked if _may_be_there(backend)]
+    able = tuple(one for one in probed if one.trains)
+    if able:
+        return able
+    reasons = "; ".join(f"{one.backend}: {one.reason}" for one in probed)
+    wanted = "/".join(kind.value if kind is not None else "any" for kind in (runtime, provider))
+    raise EnvironmentProblem(
+        "E-NO-BACKEND",
+        f"a training backend ({wanted}) that works on this machine",
+        reasons or "neither onnxruntime nor LiteRT in this environment",
+        "install 'edgefl-runtime[onnx]' or 'edgefl-runtime[litert]'; 'edgefl doctor' tells more",
+    )
+
+
+def _may_be_there(backend: Backend) -> bool:
+    """Spare the child process where nothing is installed that it could load."""
+    packages = {
+        Runtime.ONNX: ("onnxruntime",),
+        Runtime.LITERT: ("ai_edge_litert", "tflite_runtime"),
+    }[backend.runtime]
+    return any(importlib.util.find_spec(package) is not None for package in packages)
+
+
+def backend_for(manifest: Manifest, able: Sequence[ProbedBackend]) -> Backend:
+    """Return the best backend for which a bundle has a program.
+
+    Args:
+        manifest: Of the bundle.
+        able: Backends that train here, best first.
+
+    Raises:
+        EnvironmentProblem: E-BUNDLE-RUNTIME.
+    """
+    for one in able:
+        if manifest.program(one.backend.runtime) is not None:
+            return one.backend
+    raise EnvironmentProblem(
+        "E-BUNDLE-RUNTIME",
+        f"a bundle for {' or '.join(sorted({str(one.backend) for one in able}))}",
+        f"one for {', '.join(program.runtime.value for program in manifest.programs)}",
+        "install the extra for its runtime on this device, or prepare the bundle for both: "
+        "'edgefl model prepare --runtime onnx,litert'",
+    )

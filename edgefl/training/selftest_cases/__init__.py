@@ -1,0 +1,1 @@
+"""Data files of `edgefl.training.selftest`; made by scripts/make_selftest.py."""

@@ -1,0 +1,125 @@
+"""Makes the self-test that ships with edgefl: small bundles, one batch each, and what float64 makes
+of a step.
+
+    python scripts/make_selftest.py            writes edgefl/training/selftest_cases
+    python scripts/make_selftest.py --check    compares with what is there
+
+The MLP's results come from the formulas below, in numpy; those of the other nets from PyTorch, by
+way of tests/vectors/training (whose own script says how).
+"""
+
+import argparse
+import io
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+from edgefl.training.onnx.compile.bundle import compile_bundle
+
+ROOT = Path(__file__).resolve().parent.parent
+TARGET = ROOT / "edgefl" / "training" / "selftest_cases"
+ROWS, INPUTS, HIDDEN, CLASSES = 8, 12, 10, 5
+LEARNING_RATE = 0.125
+
+
+def mlp() -> tuple[bytes, dict[str, NDArray[np.generic]]]:
+    """Return the bundle and the arrays of a two-layer net with ReLU and cross-entropy."""
+    rng = np.random.default_rng(4)
+    weights = {
+        "w1": rng.normal(size=(INPUTS, HIDDEN)) / 3,
+        "b1": rng.normal(size=HIDDEN) / 3,
+        "w2": rng.normal(size=(HIDDEN, CLASSES)) / 3,
+        "b2": rng.normal(size=CLASSES) / 3,
+    }
+    weights = {name: value.astype(np.float32) for name, value in weights.items()}
+    x = rng.normal(size=(ROWS, INPUTS)).astype(np.float32)
+    y = rng.integers(0, CLASSES, ROWS)
+    nodes = [
+        helper.make_node("Gemm", ["x", "w1", "b1"], ["hidden"]),
+        helper.make_node("Relu", ["hidden"], ["active"]),
+        helper.make_node("Gemm", ["active", "w2", "b2"], ["logits"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "mlp",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", INPUTS])],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["N", CLASSES])],
+        [numpy_helper.from_array(value, name) for name, value in weights.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    outputs, loss, gradients = _mlp_step(weights, x, y)
+    update = np.concatenate([-LEARNING_RATE * gradients[name].reshape(-1) for name in weights])
+    arrays = {"x": x, "y": y, "outputs": outputs, "loss": np.array(loss), "update": update}
+    return compile_bundle(model).bundle_bytes, arrays
+
+
+def _mlp_step(
+    weights: dict[str, NDArray[np.float32]], x: NDArray[np.float32], y: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], float, dict[str, NDArray[np.float64]]]:
+    w = {name: value.astype(np.float64) for name, value in weights.items()}
+    wide = x.astype(np.float64)
+    hidden = wide @ w["w1"] + w["b1"]
+    active = np.maximum(hidden, 0)
+    logits = active @ w["w2"] + w["b2"]
+    exponentials = np.exp(logits - logits.max(1, keepdims=True))
+    probabilities = exponentials / exponentials.sum(1, keepdims=True)
+    rows = np.arange(len(y))
+    loss = -np.log(probabilities[rows, y]).mean()
+    d_logits = (probabilities - np.eye(CLASSES)[y]) / len(y)
+    d_hidden = (d_logits @ w["w2"].T) * (hidden > 0)
+    gradients = {
+        "w1": wide.T @ d_hidden,
+        "b1": d_hidden.sum(0),
+        "w2": active.T @ d_logits,
+        "b2": d_logits.sum(0),
+    }
+    return logits, float(loss), gradients
+
+
+CASES = {"mlp": mlp}
+
+
+def make(name: str) -> dict[str, bytes]:
+    """Return the files of a case by name."""
+    bundle, arrays = CASES[name]()
+    settings = json.dumps({"lr": LEARNING_RATE})
+    packed = io.BytesIO()
+    np.savez(packed, settings=np.array(settings), tolerance=np.array(1e-4), **arrays)
+    return {f"{name}.efl": bundle, f"{name}.npz": packed.getvalue()}
+
+
+def main() -> int:
+    """Write or compare the files."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="compare, and write nothing")
+    options = parser.parse_args()
+    wrong = []
+    for name in CASES:
+        for file, content in make(name).items():
+            path = TARGET / file
+            if not options.check:
+                path.write_bytes(content)
+                print(f"{path.relative_to(ROOT)}: {len(content)} bytes")
+            elif not path.is_file() or not _is_same(path.read_bytes(), content):
+                wrong.append(file)
+    if wrong:
+        print(f"not as this script makes them: {', '.join(wrong)}")
+    return 1 if wrong else 0
+
+
+def _is_same(found: bytes, made: bytes) -> bool:
+    """Compare files; numpy writes the time into an .npz, so that its arrays are compared."""
+    if found == made:
+        return True
+    if not made.startswith(b"PK") or b"manifest.json" in made:
+        return False
+    with np.load(io.BytesIO(found)) as a, np.load(io.BytesIO(made)) as b:
+        return set(a.files) == set(b.files) and all(np.array_equal(a[k], b[k]) for k in b.files)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
