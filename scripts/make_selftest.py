@@ -1,5 +1,4 @@
-"""Makes the self-test that ships with edgefl: small bundles, one batch each, and what float64 makes
-of a step.
+"""Makes the self-test that ships with edgefl: bundles, a batch, and what float64 makes of a step.
 
     python scripts/make_selftest.py            writes edgefl/training/selftest_cases
     python scripts/make_selftest.py --check    compares with what is there
@@ -10,7 +9,6 @@ way of tests/vectors/training (whose own script says how).
 
 import argparse
 import io
-import json
 import sys
 from pathlib import Path
 
@@ -86,9 +84,8 @@ CASES = {"mlp": mlp}
 def make(name: str) -> dict[str, bytes]:
     """Return the files of a case by name."""
     bundle, arrays = CASES[name]()
-    settings = json.dumps({"lr": LEARNING_RATE})
     packed = io.BytesIO()
-    np.savez(packed, settings=np.array(settings), tolerance=np.array(1e-4), **arrays)
+    np.savez(packed, lr=np.array(LEARNING_RATE), tolerance=np.array(1e-4), **arrays)
     return {f"{name}.efl": bundle, f"{name}.npz": packed.getvalue()}
 
 

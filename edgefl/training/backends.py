@@ -1,7 +1,6 @@
-"""Which libraries on this machine can train: each is tried in a child process, so that one that
-crashes takes nothing with it.
+"""Which libraries on this machine can train: each is tried in a child process.
 
-A package that is installed may still be unable to train (a wheel without training kernels, a
+One that crashes then takes nothing with it. A package that is installed may still be unable to train (a wheel without training kernels, a
 provider without a kernel image for this GPU), so inference and training are tried on their own.
 """
 
@@ -61,11 +60,9 @@ class ProbedBackend:
 
     def __str__(self) -> str:
         """Return one line for a person."""
-        can = "inference yes, " if self.infers else "inference no, "
-        can += "training yes" if self.trains else "training no"
-        return f"{self.version or 'not there'}: {can}" + (
-            f" ({self.reason})" if self.reason else ""
-        )
+        infers, trains = ("yes" if able else "no" for able in (self.infers, self.trains))
+        reason = f" ({self.reason})" if self.reason else ""
+        return f"{self.version or 'not there'}: inference {infers}, training {trains}{reason}"
 
 
 def probe(backend: Backend, *, timeout_s: float = _PROBE_TIMEOUT_S) -> ProbedBackend:

@@ -5,7 +5,6 @@ are no runtime's own word.
 """
 
 import io
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
@@ -30,7 +29,7 @@ class SelfTestCase:
     Attributes:
         name: Of the case.
         bundle: The bundle.
-        settings: Keyword arguments of `Trainer.fit` besides data and rng: one epoch of one batch.
+        lr: Learning rate of the step.
         x: The batch.
         y: Its targets.
         outputs: float64 [n, k] of the first parameters.
@@ -41,7 +40,7 @@ class SelfTestCase:
 
     name: str
     bundle: Bundle
-    settings: dict[str, float]
+    lr: float
     x: NDArray[np.float32] | NDArray[np.int64]
     y: NDArray[np.float32] | NDArray[np.int64]
     outputs: NDArray[np.float64]
@@ -83,7 +82,7 @@ def load_case(name: str) -> SelfTestCase:
         return SelfTestCase(
             name=name,
             bundle=bundle,
-            settings=json.loads(str(arrays["settings"])),
+            lr=float(arrays["lr"]),
             x=arrays["x"],
             y=arrays["y"],
             outputs=arrays["outputs"],
@@ -118,7 +117,7 @@ def run_case(case: SelfTestCase, backend: Backend) -> SelfTestResult:
             epochs=1,
             batch_size=len(case.x),
             rng=np.random.default_rng(0),
-            **case.settings,
+            lr=case.lr,
         )
         off_update = _difference(trainer.delta(), case.update)
     except Exception as error:  # noqa: BLE001 - whatever a library raises is the finding
