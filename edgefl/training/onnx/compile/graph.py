@@ -172,6 +172,8 @@ class GraphEmitter:
         axes = [*range(leading), *repeated]
         if not axes:
             return gradient
+        if not leading:
+            return self.emit("ReduceSum", gradient, self.int64s(repeated), keepdims=1)
         summed = self.reduce_sum(gradient, axes)
         return self.reshape(summed, original) if repeated else summed
 
