@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from edgefl.errors import TrainingError
 from edgefl.training.kinds import Runtime
-from edgefl.training.manifest import Manifest, parse_manifest
+from edgefl.training.manifest import Manifest, Merge, ParameterSlot, parse_manifest
 from edgefl.training.stored_zip import pack_stored, unpack_stored
 
 LARGEST_BUNDLE_BYTES = 512 * 1024 * 1024
@@ -161,22 +161,46 @@ def export_model(
     """
     manifest = bundle.manifest
     local = bundle.initial_local if local_params is None else local_params
-    averaged = check_flat_params(flat_params, manifest.dimension)
-    kept = check_flat_params(local, manifest.local_dimension)
-    values = [
-        *(averaged[slot.offset : slot.offset + slot.size] for slot in manifest.parameters),
-        *(kept[slot.offset : slot.offset + slot.size] for slot in manifest.local),
-    ]
+    tensors = {
+        **_cut(check_flat_params(flat_params, manifest.dimension), manifest.parameters),
+        **_cut(check_flat_params(local, manifest.local_dimension), manifest.local),
+    }
     template = memoryview(bundle.content(EXPORT_TEMPLATE))
-    holes = sorted(zip(manifest.splice_offsets, values, strict=True), key=lambda hole: hole[0])
+    # Position, length in bytes of what is replaced there, and what takes its place.
+    changes = [
+        (offset, 0, tensors[slot.name])
+        for offset, slot in zip(manifest.splice_offsets, manifest.spliced, strict=True)
+    ]
+    changes += [
+        (merge.offset, 4 * merge.size, _merged(template, merge, tensors))
+        for merge in manifest.merges
+    ]
     pieces: list[bytes | memoryview] = []
     position = 0
-    for splice_offset, tensor in holes:
-        pieces.append(template[position:splice_offset])
-        pieces.append(tensor.astype("<f4", copy=False).tobytes())
-        position = splice_offset
+    for offset, replaced_bytes, values in sorted(changes, key=lambda change: change[0]):
+        pieces.append(template[position:offset])
+        pieces.append(values.astype("<f4", copy=False).tobytes())
+        position = offset + replaced_bytes
     pieces.append(template[position:])
     return b"".join(pieces)
+
+
+def _cut(
+    flat: NDArray[np.float32], slots: tuple[ParameterSlot, ...]
+) -> dict[str, NDArray[np.float32]]:
+    return {slot.name: flat[slot.offset : slot.offset + slot.size] for slot in slots}
+
+
+def _merged(
+    template: memoryview, merge: Merge, tensors: Mapping[str, NDArray[np.float32]]
+) -> NDArray[np.float32]:
+    base = np.frombuffer(template, "<f4", count=merge.size, offset=merge.offset)
+    rows = merge.shape[0]
+    product = tensors[merge.left].reshape(rows, -1) @ tensors[merge.right].reshape(
+        -1, merge.size // rows
+    )
+    merged: NDArray[np.float32] = base + np.float32(merge.scale) * product.reshape(-1)
+    return merged
 
 
 def check_flat_params(flat: NDArray[np.float32], dimension: int) -> NDArray[np.float32]:
@@ -248,7 +272,7 @@ def _require_exact_files(entries: dict[str, bytes], manifest: Manifest) -> None:
         wanted.update(_NEEDED[program.runtime])
         if manifest.features:
             wanted.add(_FEATURES[program.runtime])
-    if manifest.splice_offsets:
+    if manifest.has_template:
         wanted.add(EXPORT_TEMPLATE)
     if set(entries) != wanted:
         odd = sorted(set(entries) ^ wanted)
@@ -267,7 +291,8 @@ def _verify_hash(name: str, content: bytes, manifest: Manifest) -> None:
 
 def _require_splices_inside(manifest: Manifest, entries: Mapping[str, bytes]) -> None:
     size_bytes = len(entries.get(EXPORT_TEMPLATE, b""))
-    last = max(manifest.splice_offsets, default=0)
+    ends = [merge.offset + 4 * merge.size for merge in manifest.merges]
+    last = max([*manifest.splice_offsets, *ends], default=0)
     if last > size_bytes:
         raise TrainingError(
             "E-BUNDLE-DAMAGED",

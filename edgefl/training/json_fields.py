@@ -1,6 +1,7 @@
 """Typed reading of JSON objects from files that nobody vouches for."""
 
 import enum
+import math
 from collections.abc import Mapping
 from typing import TypeVar
 
@@ -83,6 +84,15 @@ class Fields:
                 raise self._wrong(name, "a list of whole numbers")
             numbers.append(number)
         return tuple(numbers)
+
+    def number(self, name: str) -> float:
+        """Return a finite number."""
+        value = self._value.get(name)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self._wrong(name, "a number")
+        if not math.isfinite(value):
+            raise self._wrong(name, "finite")
+        return float(value)
 
     def member(self, name: str) -> object:
         """Return whatever is there, for a reader of its own."""

@@ -109,6 +109,45 @@ class Quantization:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Merge:
+    """A trained low-rank change of a frozen tensor, added to it when a model is exported.
+
+    With the target as a matrix of `shape[0]` rows: target + scale * left @ right.
+
+    Attributes:
+        target: Name of the frozen float32 tensor.
+        shape: Its shape; at least one axis.
+        offset: Byte position of its values in the export template, where they stay.
+        left: Name of the trained tensor of `shape[0]` x r values.
+        right: Name of the trained tensor of r x (values / `shape[0]`) values.
+        scale: Factor of the product.
+    """
+
+    target: str
+    shape: tuple[int, ...]
+    offset: int
+    left: str
+    right: str
+    scale: float
+
+    @property
+    def size(self) -> int:
+        """Return the number of the target's values."""
+        return math.prod(self.shape)
+
+    def to_json(self) -> dict[str, object]:
+        """Return the object that `parse_manifest` reads."""
+        return {
+            "target": self.target,
+            "shape": list(self.shape),
+            "offset": self.offset,
+            "left": self.left,
+            "right": self.right,
+            "scale": self.scale,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """Everything about a bundle that a device or the gateway must know before it runs a graph.
 
@@ -128,8 +167,10 @@ class Manifest:
         clips_examples: Whether a step clips the gradient of each example on its own.
         quantization: Which integers the model uses.
         programs: One for each runtime that can train the model, all over the same flat vector.
+        optimizer_settings: Constants of the optimiser that are part of the training graph.
         splice_offsets: Byte position of each parameter's values, then of each local one's, in the
-            export template; empty without a template.
+            export template, factors of merges left out; empty without a template.
+        merges: Low-rank changes that the export adds to frozen tensors.
         source_sha256: Hex digest of the model the bundle was prepared from.
         files: Hex SHA-256 of each other file by name.
     """
@@ -141,11 +182,13 @@ class Manifest:
     output: TensorSpec
     loss: Loss
     optimizer: Optimizer
+    optimizer_settings: Facts = field(default_factory=dict)
     features: tuple[TensorSpec, ...] = ()
     clips_examples: bool = False
     quantization: Quantization = field(default_factory=Quantization)
     programs: tuple[Program, ...]
     splice_offsets: tuple[int, ...] = ()
+    merges: tuple[Merge, ...] = ()
     source_sha256: str
     files: Mapping[str, str]
 
@@ -172,14 +215,22 @@ class Manifest:
         if not runtimes or len(set(runtimes)) != len(runtimes):
             message = "no program, or two for one runtime"
             raise ValueError(message)
-        if self.splice_offsets:
-            self._require_splices()
-
-    def _require_splices(self) -> None:
-        offsets = self.splice_offsets
-        if len(offsets) != len(self.parameters) + len(self.local):
-            message = f"{len(offsets)} export positions for other many trained tensors"
+        _require_merges(self.merges, trained)
+        if self.has_template and len(self.splice_offsets) != len(self.spliced):
+            message = f"{len(self.splice_offsets)} export positions for other many trained tensors"
             raise ValueError(message)
+
+    @property
+    def has_template(self) -> bool:
+        """Tell whether the bundle can be exported as a float32 ONNX model."""
+        return bool(self.splice_offsets or self.merges)
+
+    @property
+    def spliced(self) -> tuple[ParameterSlot, ...]:
+        """Return the trained tensors that an exported model holds as they are, local ones last."""
+        factors = {name for merge in self.merges for name in (merge.left, merge.right)}
+        trained = (*self.parameters, *self.local)
+        return tuple(slot for slot in trained if slot.name not in factors)
 
     @property
     def dimension(self) -> int:
@@ -220,11 +271,13 @@ class Manifest:
             "output": self.output.to_json(),
             "loss": self.loss.value,
             "optimizer": self.optimizer.value,
+            "optimizer_settings": dict(self.optimizer_settings),
             "features": [tensor.to_json() for tensor in self.features],
             "clips_examples": self.clips_examples,
             "quantization": self.quantization.to_json(),
             "programs": [program.to_json() for program in self.programs],
             "splice_offsets": list(self.splice_offsets),
+            "merges": [merge.to_json() for merge in self.merges],
             "source_sha256": self.source_sha256,
             "files": dict(self.files),
         }
@@ -261,11 +314,13 @@ def parse_manifest(manifest_json: bytes) -> Manifest:
         output=_parse_tensor(fields.member("output")),
         loss=fields.choice("loss", Loss),
         optimizer=fields.choice("optimizer", Optimizer),
+        optimizer_settings=fields.facts("optimizer_settings"),
         features=tuple(_parse_tensor(entry) for entry in fields.sequence("features")),
         clips_examples=fields.flag("clips_examples"),
         quantization=_parse_quantization(fields.member("quantization")),
         programs=tuple(_parse_program(entry) for entry in fields.sequence("programs")),
         splice_offsets=fields.integers("splice_offsets"),
+        merges=tuple(_parse_merge(entry) for entry in fields.sequence("merges")),
         source_sha256=fields.text("source_sha256"),
         files=fields.texts("files"),
     )
@@ -296,6 +351,18 @@ def _parse_program(entry: object) -> Program:
     )
 
 
+def _parse_merge(entry: object) -> Merge:
+    fields = Fields(entry, "merge")
+    return Merge(
+        target=fields.text("target"),
+        shape=fields.shape("shape"),
+        offset=fields.integer("offset"),
+        left=fields.text("left"),
+        right=fields.text("right"),
+        scale=fields.number("scale"),
+    )
+
+
 def _parse_quantization(entry: object) -> Quantization:
     fields = Fields(entry, "quantization")
     return Quantization(mode=fields.choice("mode", QuantizationMode), facts=fields.facts("facts"))
@@ -308,3 +375,15 @@ def _require_contiguous(slots: Iterable[ParameterSlot]) -> None:
             message = f"parameter '{slot.name}' does not follow the one before it"
             raise ValueError(message)
         end += slot.size
+
+
+def _require_merges(merges: Iterable[Merge], trained: Iterable[ParameterSlot]) -> None:
+    sizes = {slot.name: slot.size for slot in trained}
+    for merge in merges:
+        if not merge.shape or merge.left not in sizes or merge.right not in sizes:
+            message = f"the change of '{merge.target}' has no trained factors"
+            raise ValueError(message)
+        rank, rest = divmod(sizes[merge.left], merge.shape[0])
+        if rest or rank * (merge.size // merge.shape[0]) != sizes[merge.right]:
+            message = f"the factors of '{merge.target}' do not fit its shape"
+            raise ValueError(message)
