@@ -77,6 +77,20 @@ class GraphEmitter:
             )
         return shape
 
+    @contextmanager
+    def assumed_shape(self, value: str, shape: Shape) -> Iterator[None]:
+        """Let rules take a value for one of another shape that it broadcasts to.
+
+        A rule then sums the gradient over fewer axes: over all but the batch axis for a parameter
+        that is taken for one copy per example.
+        """
+        known = self._shapes[value]
+        self._shapes[value] = shape
+        try:
+            yield
+        finally:
+            self._shapes[value] = known
+
     def emit(self, op_type: str, *inputs: str, **attributes: AttributeValue) -> str:
         """Append a node of the standard domain.
 

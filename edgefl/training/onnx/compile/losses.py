@@ -20,10 +20,14 @@ class EmittedLoss:
     Attributes:
         loss: Weighted mean over the batch, a scalar.
         logits_gradient: Its gradient, [N, classes].
+        example_gradients: Row i is the gradient of example i's own loss, not weighted, [N, classes].
+        weights: The weights divided by their sum, [N].
     """
 
     loss: str
     logits_gradient: str
+    example_gradients: str
+    weights: str
 
 
 def cross_entropy(graph: GraphEmitter, logits: str, classes: int) -> EmittedLoss:
@@ -56,7 +60,12 @@ def cross_entropy(graph: GraphEmitter, logits: str, classes: int) -> EmittedLoss
     loss = graph.emit("Neg", graph.reduce_sum(graph.emit("Mul", likelihoods, weights), [0]))
     errors = graph.emit("Sub", graph.emit("Exp", log_probabilities), one_hot)
     column = graph.emit("Unsqueeze", weights, graph.int64s([1]))
-    return EmittedLoss(loss=loss, logits_gradient=graph.emit("Mul", errors, column))
+    return EmittedLoss(
+        loss=loss,
+        logits_gradient=graph.emit("Mul", errors, column),
+        example_gradients=errors,
+        weights=weights,
+    )
 
 
 LOSSES: dict[Loss, Callable[[GraphEmitter, str, int], EmittedLoss]] = {
