@@ -1,14 +1,19 @@
-"""Reads and writes a device's own training data: one `.npz` with x and y."""
+"""Reads and writes examples as one `.npz` with x and y, without pickle and in bounded memory."""
 
 import zipfile
 import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edgefl.data.schema import DataSchema
+from edgefl.data.settings import MEBIBYTE, Retention
 from edgefl.errors import DataError
-from edgefl.training.base import TrainingData
+from edgefl.training.base import Inputs, Targets, TrainingData
 
 # What numpy and zipfile raise on damaged or hostile bytes.
 _UNREADABLE = (
@@ -23,44 +28,52 @@ _UNREADABLE = (
     zipfile.BadZipFile,
     zlib.error,
 )
+_WHOLE_FILE = Retention(
+    most_windows=2**31, most_bytes=1024 * MEBIBYTE, most_read_bytes=1024 * MEBIBYTE
+)
+_COPY_BYTES = MEBIBYTE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NpzExamples:
+    """The newest examples of a file.
+
+    Attributes:
+        x: float32 or int64 [n, ...].
+        y: int64 [n] or float32 [n, k].
+        passed_over: Older examples of the file that were not kept.
+    """
+
+    x: Inputs
+    y: Targets
+    passed_over: int
 
 
 def load_npz(
     path: Path, *, input_shape: tuple[int, ...] | None = None, classes: int | None = None
 ) -> TrainingData:
-    """Read labelled examples and check them against the model.
+    """Read all examples of a file, 1 GiB at most, and check them against a model.
 
     Args:
-        path: An `.npz` with `x` [n, ...], any float or integer type, and `y` [n], any integer type.
-        input_shape: Shape of one example that the model takes (the manifest's `input_shape`); None
+        path: An `.npz` with `x` [n, ...], any float or integer type, and `y` [n], any integer type,
+            or `y` [n, k], any float type.
+        input_shape: Shape of one example that the model takes (the manifest's input); None
             checks nothing.
         classes: Number of classes of the model; None checks only that labels are not negative.
 
     Returns:
-        float32 examples and int64 labels.
+        float32 examples with int64 labels or float32 values.
 
     Raises:
-        DataError: E-DATA-MISSING, E-DATA-DAMAGED, E-DATA-KEYS, E-DATA-DTYPE, E-DATA-LENGTH,
-            E-DATA-EMPTY, E-DATA-NOT-FINITE, E-DATA-SHAPE or E-DATA-LABEL.
+        DataError: E-DATA-MISSING, E-DATA-DAMAGED, E-DATA-TOO-LARGE, E-DATA-KEYS, E-DATA-DTYPE,
+            E-DATA-LENGTH, E-DATA-EMPTY, E-DATA-NOT-FINITE, E-DATA-SHAPE or E-DATA-LABEL.
     """
-    x, y = _read_arrays(path)
-    data = TrainingData(x=_as_float32(x), y=_as_int64(y))
-    if input_shape is not None and data.x.shape[1:] != input_shape:
-        raise DataError(
-            "E-DATA-SHAPE",
-            f"examples of shape {list(input_shape)}",
-            f"{list(data.x.shape[1:])} in {path.name}",
-            "prepare the data as the model's input, or the model for this data",
-        )
-    if classes is not None and int(data.y.max()) >= classes:
-        first_bad = int(np.argmax(data.y >= classes))
-        raise DataError(
-            "E-DATA-LABEL",
-            f"labels from 0 to {classes - 1}",
-            f"{int(data.y[first_bad])} at index {first_bad}",
-            "check the label column and the model's number of classes",
-        )
-    return data
+    examples = read_npz(path, None, _WHOLE_FILE)
+    data = TrainingData(x=examples.x, y=examples.y)
+    shape = data.x.shape[1:] if input_shape is None else input_shape
+    if data.y.dtype != np.int64:
+        return DataSchema(input_shape=shape, values=data.y.shape[1]).require(data, path.name)
+    return DataSchema(input_shape=shape, classes=classes).require(data, path.name)
 
 
 def save_npz(path: Path, data: TrainingData) -> None:
@@ -74,31 +87,62 @@ def save_npz(path: Path, data: TrainingData) -> None:
         np.savez(file, x=data.x, y=data.y)
 
 
-def _read_arrays(path: Path) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
+def read_npz(path: Path, schema: DataSchema | None, retention: Retention) -> NpzExamples:
+    """Read the newest (last) examples of a file; their values are not checked.
+
+    Args:
+        path: An `.npz` with x and y.
+        schema: What the model takes: tokens stay integers, and single values get their axis.
+        retention: How much is read and kept.
+
+    Raises:
+        DataError: E-DATA-MISSING, E-DATA-DAMAGED, E-DATA-TOO-LARGE, E-DATA-KEYS, E-DATA-DTYPE or
+            E-DATA-LENGTH.
+        ConfigError: E-DATA-CONFIG: not even one example fits the limit.
+    """
     if not path.is_file():
         raise DataError(
             "E-DATA-MISSING", f"a data file at {path}", "no such file", "check the path"
         )
     try:
-        # numpy leaves a file that it opened itself open when the content is no archive.
-        with path.open("rb") as file:
-            loaded = np.load(file, allow_pickle=False)
-            if not isinstance(loaded, np.lib.npyio.NpzFile):
-                raise _damaged(path, "a single array")
-            missing = sorted({"x", "y"} - set(loaded.files))
-            if missing:
-                raise DataError(
-                    "E-DATA-KEYS",
-                    "arrays named x and y",
-                    f"no {' and no '.join(missing)} in {path.name}",
-                    "save with numpy.savez(path, x=..., y=...)",
-                )
-            return loaded["x"], loaded["y"]
+        with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+            _require_members(archive, path, retention)
+            x, x_shape = _member(archive, "x", _newest(retention))
+            y, y_shape = _member(archive, "y", lambda _shape, _type: len(x) if x.ndim else 0)
+    except DataError:
+        raise
     except _UNREADABLE as error:
-        raise _damaged(path, type(error).__name__) from error
+        raise damaged(path, type(error).__name__) from error
+    if x_shape[:1] != y_shape[:1] or not x_shape:
+        raise DataError(
+            "E-DATA-LENGTH",
+            "for each row of x one label, or one row of values",
+            f"x of shape {list(x_shape)} and y of shape {list(y_shape)} in {path.name}",
+            "save x as [n, ...], and y as int64 [n] or float32 [n, k]",
+        )
+    examples_x, examples_y = as_examples(x, y, schema)
+    return NpzExamples(x=examples_x, y=examples_y, passed_over=x_shape[0] - len(x))
 
 
-def _damaged(path: Path, found: str) -> DataError:
+def as_examples(
+    x: NDArray[np.generic], y: NDArray[np.generic], schema: DataSchema | None
+) -> tuple[Inputs, Targets]:
+    """Convert numbers of any type to those that training takes.
+
+    Args:
+        x: [n, ...].
+        y: [n] or [n, k].
+        schema: What the model takes.
+
+    Raises:
+        DataError: E-DATA-DTYPE.
+    """
+    takes_tokens = schema is not None and schema.takes_tokens
+    return _inputs(x, takes_tokens=takes_tokens), _targets(y, schema)
+
+
+def damaged(path: Path, found: str) -> DataError:
+    """Return the error for a file that is no whole `.npz`."""
     return DataError(
         "E-DATA-DAMAGED",
         f"a whole .npz file of plain arrays at {path}",
@@ -107,7 +151,115 @@ def _damaged(path: Path, found: str) -> DataError:
     )
 
 
-def _as_float32(x: NDArray[np.generic]) -> NDArray[np.float32]:
+def _newest(retention: Retention) -> Callable[[tuple[int, ...], int], int]:
+    def rows_kept(shape: tuple[int, ...], itemsize_bytes: int) -> int:
+        example_values = _product(shape[1:])
+        # float32 is what stays; a wider type is in memory beside it while it is converted.
+        return retention.capacity(example_values * max(4, itemsize_bytes))
+
+    return rows_kept
+
+
+def _require_members(archive: zipfile.ZipFile, path: Path, retention: Retention) -> None:
+    names = set(archive.namelist())
+    missing = [name for name in ("x", "y") if f"{name}.npy" not in names]
+    if missing:
+        raise DataError(
+            "E-DATA-KEYS",
+            "arrays named x and y",
+            f"no {' and no '.join(missing)} in {path.name}",
+            "save with numpy.savez(path, x=..., y=...)",
+        )
+    size_bytes = sum(archive.getinfo(f"{name}.npy").file_size for name in ("x", "y"))
+    if size_bytes > retention.most_read_bytes:
+        raise DataError(
+            "E-DATA-TOO-LARGE",
+            f"at most {retention.most_read_bytes} bytes of x and y in {path.name}",
+            f"{size_bytes} bytes",
+            "save newer examples in files of their own, or raise most_read_bytes in [keep]",
+        )
+
+
+def _member(
+    archive: zipfile.ZipFile, name: str, rows_kept: Callable[[tuple[int, ...], int], int]
+) -> tuple[NDArray[np.generic], tuple[int, ...]]:
+    """Return the last rows of an array and the shape of the whole; ValueError where damaged."""
+    info = archive.getinfo(f"{name}.npy")
+    with archive.open(info) as stream:
+        shape, is_fortran, dtype = _header(stream)
+        if dtype.hasobject or dtype.itemsize == 0:
+            message = "an array of objects"
+            raise ValueError(message)
+        size_bytes = _product(shape) * dtype.itemsize
+        if size_bytes > info.file_size:
+            message = "a header that claims more than the file holds"
+            raise ValueError(message)
+        rows = shape[0] if shape else 1
+        kept = rows if is_fortran or not shape else min(rows, rows_kept(shape, dtype.itemsize))
+        row_bytes = size_bytes // rows if rows else 0
+        _pass_over(stream, (rows - kept) * row_bytes)
+        values = _read(stream, kept * row_bytes, dtype)
+        if stream.read(1):
+            message = "bytes after the array"
+            raise ValueError(message)
+    if is_fortran:
+        return values.reshape(shape, order="F")[-rows_kept(shape, dtype.itemsize) :], shape
+    return values.reshape((kept, *shape[1:]) if shape else ()), shape
+
+
+def _product(sizes: tuple[int, ...]) -> int:
+    product = 1
+    for size in sizes:
+        product *= size
+    return product
+
+
+def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[np.generic]]:
+    version = np.lib.format.read_magic(stream)
+    readers = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }
+    if version not in readers:
+        message = "an unknown npy version"
+        raise ValueError(message)
+    shape, is_fortran, dtype = readers[version](stream)
+    if any(size < 0 for size in shape):
+        message = "a negative size"
+        raise ValueError(message)
+    return shape, is_fortran, dtype
+
+
+def _pass_over(stream: IO[bytes], size_bytes: int) -> None:
+    while size_bytes > 0:
+        piece = stream.read(min(size_bytes, _COPY_BYTES))
+        if not piece:
+            message = "a file that ends early"
+            raise ValueError(message)
+        size_bytes -= len(piece)
+
+
+def _read(stream: IO[bytes], size_bytes: int, dtype: np.dtype[np.generic]) -> NDArray[np.generic]:
+    content = bytearray(size_bytes)
+    view = memoryview(content)
+    filled_bytes = 0
+    while filled_bytes < size_bytes:
+        piece = stream.read(min(size_bytes - filled_bytes, _COPY_BYTES))
+        if not piece:
+            message = "a file that ends early"
+            raise ValueError(message)
+        view[filled_bytes : filled_bytes + len(piece)] = piece
+        filled_bytes += len(piece)
+    return np.frombuffer(content, dtype=dtype)
+
+
+def _inputs(x: NDArray[np.generic], *, takes_tokens: bool) -> Inputs:
+    if takes_tokens:
+        if x.dtype.kind not in "iu":
+            raise DataError(
+                "E-DATA-DTYPE", "whole numbers in x", str(x.dtype), "convert x to int64"
+            )
+        return np.asarray(x, dtype=np.int64, order="C")
     if x.dtype.kind not in "fiu":
         raise DataError(
             "E-DATA-DTYPE", "numbers in x", str(x.dtype), "convert x to float32 before saving it"
@@ -117,7 +269,13 @@ def _as_float32(x: NDArray[np.generic]) -> NDArray[np.float32]:
         return np.asarray(x, dtype=np.float32, order="C")
 
 
-def _as_int64(y: NDArray[np.generic]) -> NDArray[np.int64]:
+def _targets(y: NDArray[np.generic], schema: DataSchema | None) -> Targets:
+    wants_values = schema is not None and schema.values is not None
+    is_values = y.dtype.kind == "f" and y.ndim == 2
+    if is_values or (wants_values and y.dtype.kind in "fiu"):
+        with np.errstate(over="ignore"):
+            values = np.asarray(y, dtype=np.float32, order="C")
+        return values[:, np.newaxis] if values.ndim == 1 else values
     if y.dtype.kind not in "iu":
         raise DataError(
             "E-DATA-DTYPE",

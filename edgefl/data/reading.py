@@ -15,11 +15,11 @@ class LeftOut(enum.Enum):
     GARBLED = "rows that are not text"
     WIDTH = "rows with another number of fields"
     NOT_A_NUMBER = "rows with a field that is not a number"
-    NOT_FINITE = "rows with NaN or infinity"
+    MISSING_VALUE = "rows with a missing value, NaN or infinity"
     BAD_TIME = "rows whose time is not readable"
     UNLABELLED = "rows without a label"
     UNKNOWN_LABEL = "rows with a label outside the list of classes"
-    UNFINISHED = "last lines that are still being written"
+    UNFINISHED = "last lines or files that are still being written"
     SHORT_RUN = "rows in runs too short for a window"
     MIXED_LABELS = "windows with more than one label"
     BAD_EXAMPLE = "examples with NaN or infinity"
@@ -38,6 +38,7 @@ class Reading:
         rows: Rows looked at; 0 for sources of ready examples.
         files: Files looked at.
         left_out: How much was left out, by reason.
+        first_places: Where that was first seen, by reason: file and line.
         clock_steps: How often time went backwards.
         skipped_bytes: Older bytes that were not looked at, because of the limit on reading.
         first_time_s: Seconds since 1970 of the oldest example's start; None without times.
@@ -54,6 +55,7 @@ class Reading:
     rows: int = 0
     files: int = 0
     left_out: Mapping[LeftOut, int] = field(default_factory=dict)
+    first_places: Mapping[LeftOut, str] = field(default_factory=dict)
     clock_steps: int = 0
     skipped_bytes: int = 0
     first_time_s: float | None = None

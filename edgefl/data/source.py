@@ -3,14 +3,28 @@
 from pathlib import Path
 from typing import Protocol
 
-from edgefl.data.npz import load_npz
+from edgefl.data.example_source import NPZ_SUFFIXES, NpzSource, PythonSource
+from edgefl.data.folder import has_any
+from edgefl.data.python_entry import is_entry
 from edgefl.data.reading import Reading
+from edgefl.data.row_source import CSV_SUFFIXES, RowSource
 from edgefl.data.schema import DataSchema
+from edgefl.data.settings import BadRows, Kind, SourceSettings
+from edgefl.data.settings_file import read_settings
 from edgefl.data.spar import Arm, device_shard
 from edgefl.errors import DataError
 from edgefl.training.base import TrainingData
 
+SPELLINGS = (
+    "a .npz file or a folder of them, with x and y; a .csv file or a folder of them; "
+    "FILE.db:TABLE of an SQLite database; FILE.py:FUNCTION or MODULE:FUNCTION that returns x and "
+    "y; a .toml file that describes any of these (docs/data.md); or spar:PERSON-ARM for the "
+    "shipped recordings, for example spar:1-left"
+)
+"""For the help of options that take a source."""
+
 _SPAR = "spar:"
+_DATABASES = (".db", ".sqlite", ".sqlite3")
 
 
 class DataSource(Protocol):
@@ -55,41 +69,69 @@ def open_source(text: str) -> DataSource:
     """Return the source that a user named.
 
     Args:
-        text: A `.npz` file, or `spar:PERSON-ARM` of the shipped recordings.
+        text: One of `SPELLINGS`.
 
     Raises:
-        DataError: E-DATA-SOURCE: the spelling is none of these.
+        ConfigError: E-DATA-SOURCE: the spelling is none of these; E-DATA-CONFIG: a settings file
+            is not usable.
     """
     if text.startswith(_SPAR):
         return _spar(text)
-    return _NpzFile(Path(text))
+    path = Path(text)
+    if path.suffix.lower() == ".toml":
+        return _source(read_settings(path), path.name)
+    return _source(_short(text, path), path.name or text)
 
 
 def load_source(text: str) -> TrainingData:
     """Open a source and read it once.
 
     Raises:
-        DataError: There is no such source, or its data are not usable.
+        ConfigError: There is no such source, or its data are not usable.
     """
     return open_source(text).read()
 
 
-class _NpzFile:
-    """One `.npz` with x and y."""
+def _source(settings: SourceSettings, name: str) -> DataSource:
+    if settings.kind.has_rows:
+        return RowSource(settings, name)
+    if settings.kind is Kind.PYTHON:
+        return PythonSource(settings, name)
+    return NpzSource(settings, name)
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
 
-    @property
-    def name(self) -> str:
-        return self._path.name
+def _short(text: str, path: Path) -> SourceSettings:
+    kind = _kind_of_path(path)
+    if kind is Kind.NPZ:
+        return SourceSettings(kind=kind, path=path, bad_rows=BadRows.REFUSE)
+    if kind is not None:
+        return SourceSettings(kind=kind, path=path)
+    place, _, table = text.rpartition(":")
+    if Path(place).suffix.lower() in _DATABASES and table:
+        return SourceSettings(kind=Kind.SQLITE, path=Path(place), table=table)
+    if is_entry(text):
+        return SourceSettings(kind=Kind.PYTHON, path=Path(), entry=text, bad_rows=BadRows.REFUSE)
+    raise DataError("E-DATA-SOURCE", SPELLINGS, repr(text[:200]), "correct the spelling")
 
-    def read(self, schema: DataSchema | None = None) -> TrainingData:
-        return self.examine(schema).training_data(schema, self.name)
 
-    def examine(self, schema: DataSchema | None = None) -> Reading:  # noqa: ARG002 - the protocol's
-        data = load_npz(self._path)
-        return Reading(x=data.x, y=data.y, files=1)
+def _kind_of_path(path: Path) -> Kind | None:
+    if path.is_dir():
+        found = [
+            kind
+            for kind, suffixes in ((Kind.NPZ, NPZ_SUFFIXES), (Kind.CSV, CSV_SUFFIXES))
+            if has_any(path, suffixes)
+        ]
+        if len(found) != 1:
+            raise DataError(
+                "E-DATA-SOURCE",
+                f"either .npz or .csv files in the folder {path}",
+                "both" if found else "neither",
+                "choose one kind in a settings file (docs/data.md)",
+            )
+        return found[0]
+    if path.suffix.lower() in NPZ_SUFFIXES:
+        return Kind.NPZ
+    return Kind.CSV if path.suffix.lower() in CSV_SUFFIXES else None
 
 
 class _Spar:

@@ -1,0 +1,204 @@
+"""Reads the newest rows of an SQLite table while another process may be writing to it.
+
+The database is opened read-only and read in one short transaction. In WAL mode that holds up no
+writer; in the older rollback mode a writer waits for us as it would for any reader.
+"""
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import quote
+
+from edgefl.data.account import Account
+from edgefl.data.csv_rows import require_columns, unreadable
+from edgefl.data.rows import ROWS_AT_ONCE, RawRows
+from edgefl.data.settings_file import did_you_mean
+from edgefl.errors import DataError
+
+_WAIT_S = 5.0
+_BYTES_PER_FIELD = 16
+"""What one field counts for against the limit on reading: its number, and the table around it."""
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT)
+_LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+class SqliteTable:
+    """One table or view of a database file."""
+
+    def __init__(self, path: Path, table: str) -> None:
+        """Prepare; nothing is opened yet.
+
+        Args:
+            path: The database file.
+            table: Name of a table or view.
+        """
+        self._path = path
+        self._table = table
+
+    @property
+    def name(self) -> str:
+        """Return how the table is called in messages."""
+        return f"table {self._table!r} of {self._path.name}"
+
+    def column_names(self) -> tuple[str, ...]:
+        """Return the table's columns.
+
+        Raises:
+            DataError: E-DATA-MISSING, E-DATA-TABLE, E-DATA-DAMAGED or E-DATA-LOCKED.
+        """
+        try:
+            with closing(self._connect()) as connection:
+                return self._columns(connection)
+        except sqlite3.Error as error:
+            raise self._error(error) from error
+
+    def batches(
+        self, wanted: Sequence[str], time: str | None, most_bytes: int, account: Account
+    ) -> Iterator[RawRows]:
+        """Yield the newest rows, oldest first.
+
+        Args:
+            wanted: Columns to return, in this order.
+            time: Column that orders rows where the table has no rowid.
+            most_bytes: How much is looked at, at 16 bytes for each field.
+            account: Told how much was passed over.
+
+        Raises:
+            DataError: As for `column_names`, and E-DATA-COLUMN.
+        """
+        try:
+            with closing(self._connect()) as connection:
+                require_columns(self._columns(connection), wanted, self.name)
+                most_rows = max(1, most_bytes // (_BYTES_PER_FIELD * len(wanted)))
+                yield from self._newest(connection, wanted, time, most_rows, account)
+        except sqlite3.Error as error:
+            raise self._error(error) from error
+
+    def _connect(self) -> sqlite3.Connection:
+        try:
+            with self._path.open("rb"):
+                pass
+        except OSError as error:
+            raise unreadable(self._path, error) from error
+        address = f"file:{quote(str(self._path.resolve()))}?mode=ro"
+        try:
+            return self._opened(address)
+        except sqlite3.OperationalError:
+            # A WAL database in a folder that we may not write to, whose writer is gone: nobody
+            # can change it while there is no -wal file, so it can be read as it lies.
+            if self._path.with_name(self._path.name + "-wal").exists():
+                raise
+            return self._opened(f"{address}&immutable=1")
+
+    def _opened(self, address: str) -> sqlite3.Connection:
+        connection = sqlite3.connect(address, uri=True, timeout=_WAIT_S, isolation_level=None)
+        try:
+            # Text that is no UTF-8 must spoil its own row only.
+            connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+            connection.execute("PRAGMA query_only = 1")
+            connection.execute("PRAGMA trusted_schema = 0")
+            connection.execute("BEGIN")
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except sqlite3.Error:
+            connection.close()
+            raise
+        return connection
+
+    def _columns(self, connection: sqlite3.Connection) -> tuple[str, ...]:
+        tables = tuple(
+            str(row[0])
+            for row in connection.execute(
+                "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') "
+                "AND name NOT LIKE 'sqlite_%'"
+            )
+        )
+        if self._table not in tables:
+            raise DataError(
+                "E-DATA-TABLE",
+                f"a table {self._table!r} in {self._path.name}",
+                ", ".join(repr(table) for table in tables[:20])[:300] or "none",
+                did_you_mean(self._table, tables) or "correct the table's name",
+            )
+        described = connection.execute(f"PRAGMA table_xinfo({_quoted(self._table)})")
+        return tuple(str(row[1]) for row in described)
+
+    def _newest(
+        self,
+        connection: sqlite3.Connection,
+        wanted: Sequence[str],
+        time: str | None,
+        most_rows: int,
+        account: Account,
+    ) -> Iterator[RawRows]:
+        order = self._order(connection, time)
+        table = _quoted(self._table)
+        # Names are quoted and were found in the schema; SQL has no parameters for them.
+        cut = connection.execute(
+            f"SELECT {order} FROM {table} ORDER BY {order} DESC LIMIT 1 OFFSET ?",  # noqa: S608
+            (most_rows - 1,),
+        ).fetchone()
+        where, parameters = "", ()
+        if cut is not None:
+            where, parameters = f"WHERE {order} >= ?", cut
+            older = f"SELECT count(*) FROM {table} WHERE {order} < ?"  # noqa: S608 - as above
+            (skipped,) = connection.execute(older, cut).fetchone()
+            account.skipped_bytes += skipped * _BYTES_PER_FIELD * len(wanted)
+        columns = ", ".join(_quoted(column) for column in wanted)
+        rows = connection.execute(
+            f"SELECT {order}, {columns} FROM {table} {where} ORDER BY {order}",  # noqa: S608
+            parameters,
+        )
+        while found := rows.fetchmany(ROWS_AT_ONCE):
+            yield RawRows(
+                rows=[row[1:] for row in found],
+                places=[f"row {row[0]}" for row in found] if order == "rowid" else [],
+                is_after_gap=[False] * len(found),
+            )
+
+    def _order(self, connection: sqlite3.Connection, time: str | None) -> str:
+        """Return what rows are ordered by: as they were inserted, or by time."""
+        if self._has_rowid(connection):
+            return "rowid"
+        if time is not None:
+            return _quoted(time)
+        raise DataError(
+            "E-DATA-TABLE",
+            f"rowids or a time column in {self.name}",
+            "neither, so that the rows have no order",
+            "name the time column in [columns]",
+        )
+
+    def _has_rowid(self, connection: sqlite3.Connection) -> bool:
+        kind = "SELECT type FROM sqlite_master WHERE name = ? AND type IN ('table', 'view')"
+        # Older SQLite gives each row of a view the rowid NULL instead of an error.
+        if connection.execute(kind, (self._table,)).fetchone() != ("table",):
+            return False
+        try:
+            connection.execute(f"SELECT rowid FROM {_quoted(self._table)} LIMIT 0")  # noqa: S608
+        except sqlite3.OperationalError:
+            return False
+        return True
+
+    def _error(self, error: sqlite3.Error) -> DataError:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in _LOCKED:
+            return DataError(
+                "E-DATA-LOCKED",
+                f"{self.name} unlocked within {_WAIT_S:g} s",
+                "another program that holds it",
+                "let the logger commit more often, or turn on its WAL mode",
+            )
+        if code in _DAMAGED:
+            return DataError(
+                "E-DATA-DAMAGED",
+                f"a whole SQLite database at {self._path}",
+                str(error),
+                "the sqlite3 program's .recover saves what can be read",
+            )
+        return DataError("E-DATA-SQLITE", f"a readable {self.name}", str(error), "check the file")
+
+
+def _quoted(name: str) -> str:
+    doubled = name.replace('"', '""')
+    return f'"{doubled}"'
