@@ -1,0 +1,1 @@
+"""Makes TFLite training files from ONNX training graphs; needs the onnx package."""

@@ -1,0 +1,1 @@
+"""Reads and writes TFLite files with numpy alone; knows no interpreter."""

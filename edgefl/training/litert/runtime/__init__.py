@@ -1,0 +1,1 @@
+"""Runs TFLite training files on the device; needs numpy and an interpreter."""
