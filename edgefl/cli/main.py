@@ -18,6 +18,7 @@ _COMMANDS = {
     "gateway": "run the gateway: aggregator and embedded MQTT broker",
     "roster": "sign which devices belong to the fleet",
     "task": "hand training tasks to a gateway, and fetch their models",
+    "data": "look into a device's training data, on the device",
     "model": "prepare an ONNX model for training on devices",
     "privacy": "compute epsilons, and read the privacy ledger",
     "secagg": "compute the sizes of secure aggregation's neighbour graph",

@@ -178,6 +178,7 @@ class CsvFile:
         self._header = header
         self._places = column_places(header, wanted, path.name)
         self._account = account
+        self._name = path.name
 
     def batches(self, most_bytes: int) -> Iterator[RawRows]:
         """Yield the newest rows, in the file's order.
@@ -196,60 +197,55 @@ class CsvFile:
 
     def _read(self, file: io.BufferedReader, most_bytes: int) -> Iterator[RawRows]:
         end_bytes = file.seek(0, io.SEEK_END)
-        first_byte = max(self._header.size_bytes, end_bytes - most_bytes)
-        file.seek(first_byte)
+        position_bytes = max(self._header.size_bytes, end_bytes - most_bytes)
+        file.seek(position_bytes)
         line_number = 0 if self._form.names else 1
-        is_tail = first_byte > self._header.size_bytes
+        is_tail = position_bytes > self._header.size_bytes
         if is_tail:
-            self._account.skipped_bytes += first_byte - self._header.size_bytes
+            self._account.skipped_bytes += position_bytes - self._header.size_bytes
             # The first line found there is most likely cut.
-            self._skip_line(file)
-        batch = _Batch()
+            position_bytes += _skip_line(file)
+        batch = _Batch(self._name, has_numbers=not is_tail)
         # What is written while we read belongs to the next pass.
-        while file.tell() < end_bytes:
+        while position_bytes < end_bytes:
             line = file.readline(_LONGEST_LINE_BYTES)
+            position_bytes += len(line)
             line_number += 1
+            if not line:
+                break  # The file was cut meanwhile.
             if not line.endswith(b"\n"):
-                self._meet_open_line(file, line, batch)
+                position_bytes += self._meet_open_line(file, line, batch)
                 continue
-            place = self._path.name if is_tail else f"{self._path.name} line {line_number}"
-            self._take(line, place, batch)
+            self._take(line, line_number, batch)
             if len(batch.rows) == ROWS_AT_ONCE:
                 yield batch.raw()
-                batch = _Batch(gap_before_next=batch.gap_before_next)
+                batch = batch.next()
         yield batch.raw()
 
-    def _skip_line(self, file: io.BufferedReader) -> None:
-        while (piece := file.readline(_LONGEST_LINE_BYTES)) and not piece.endswith(b"\n"):
-            pass
-
-    def _meet_open_line(self, file: io.BufferedReader, line: bytes, batch: "_Batch") -> None:
-        if len(line) == _LONGEST_LINE_BYTES:
-            self._skip_line(file)
-            self._account.rows += 1
-            self._account.leave_out(LeftOut.GARBLED, self._path.name)
-        else:
-            self._account.leave_out(LeftOut.UNFINISHED, self._path.name)
+    def _meet_open_line(self, file: io.BufferedReader, line: bytes, batch: "_Batch") -> int:
+        """Count a line without an end; return how many more bytes it had."""
         batch.gap_before_next = True
+        if len(line) < _LONGEST_LINE_BYTES:
+            self._account.leave_out(LeftOut.UNFINISHED, self._name)
+            return 0
+        self._account.rows += 1
+        self._account.leave_out(LeftOut.GARBLED, self._name)
+        return _skip_line(file)
 
-    def _take(self, line: bytes, place: str, batch: "_Batch") -> None:
+    def _take(self, line: bytes, line_number: int, batch: "_Batch") -> None:
         content = line.rstrip(b"\r\n")
-        if not content.strip():
-            return
-        if content == self._header.line:
-            # A logger that was started again has written its header once more.
-            batch.gap_before_next = True
-            return
         fields = self._split(content)
-        if fields is None or len(fields) != len(self._header.names):
+        if fields is not None and len(fields) == len(self._header.names):
+            if content == self._header.line:
+                # A logger that was started again has written its header once more.
+                batch.gap_before_next = True
+                return
+            batch.add([fields[column] for column in self._places], line_number)
+        elif content.strip():
             self._account.rows += 1
-            self._account.leave_out(LeftOut.GARBLED if fields is None else LeftOut.WIDTH, place)
+            reason = LeftOut.GARBLED if fields is None else LeftOut.WIDTH
+            self._account.leave_out(reason, batch.place(line_number))
             batch.gap_before_next = True
-            return
-        batch.rows.append([fields[column] for column in self._places])
-        batch.places.append(place)
-        batch.is_after_gap.append(batch.gap_before_next)
-        batch.gap_before_next = False
 
     def _split(self, content: bytes) -> list[str] | None:
         if b"\0" in content:
@@ -263,14 +259,45 @@ class CsvFile:
 class _Batch:
     """Rows that are being collected."""
 
-    def __init__(self, *, gap_before_next: bool = False) -> None:
+    def __init__(self, name: str, *, has_numbers: bool, gap_before_next: bool = False) -> None:
         self.rows: list[Sequence[Field]] = []
-        self.places: list[str] = []
-        self.is_after_gap: list[bool] = []
         self.gap_before_next = gap_before_next
+        self._name = name
+        self._has_numbers = has_numbers
+        self._numbers: list[int] = []
+        self._is_after_gap: list[bool] = []
+
+    def add(self, fields: Sequence[Field], line_number: int) -> None:
+        self.rows.append(fields)
+        self._numbers.append(line_number)
+        self._is_after_gap.append(self.gap_before_next)
+        self.gap_before_next = False
+
+    def place(self, line_number: int) -> str:
+        return f"{self._name} line {line_number}" if self._has_numbers else self._name
+
+    def next(self) -> "_Batch":
+        return _Batch(
+            self._name, has_numbers=self._has_numbers, gap_before_next=self.gap_before_next
+        )
 
     def raw(self) -> RawRows:
-        return RawRows(rows=self.rows, places=self.places, is_after_gap=self.is_after_gap)
+        return RawRows(
+            rows=self.rows,
+            where=f"{self._name} line" if self._has_numbers else self._name,
+            numbers=self._numbers if self._has_numbers else [],
+            is_after_gap=self._is_after_gap,
+        )
+
+
+def _skip_line(file: io.BufferedReader) -> int:
+    """Read up to the end of a line; return how many bytes that were."""
+    size_bytes = 0
+    while piece := file.readline(_LONGEST_LINE_BYTES):
+        size_bytes += len(piece)
+        if piece.endswith(b"\n"):
+            break
+    return size_bytes
 
 
 def _fields(line: str, delimiter: str) -> list[str]:

@@ -44,6 +44,7 @@ class Reading:
         first_time_s: Seconds since 1970 of the oldest example's start; None without times.
         last_time_s: Seconds since 1970 of the newest example's end; None without times.
         channels: Names of the channels, or empty where the source has none.
+        class_names: Names of the classes in their order, or empty where labels are numbers.
         channel_axis: Axis of x that counts the channels; None if it is not known.
         faulty_values: By channel, values that were no finite numbers.
         unknown_labels: By name, rows that carry a label outside the list of classes.
@@ -61,6 +62,7 @@ class Reading:
     first_time_s: float | None = None
     last_time_s: float | None = None
     channels: tuple[str, ...] = ()
+    class_names: tuple[str, ...] = ()
     channel_axis: int | None = None
     faulty_values: Mapping[str, int] = field(default_factory=dict)
     unknown_labels: Mapping[str, int] = field(default_factory=dict)

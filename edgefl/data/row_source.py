@@ -126,6 +126,7 @@ class _Pass:
             first_time_s=float(spans_s[:, 0].min()) if has_times else None,
             last_time_s=float(spans_s[:, 1].max()) if has_times else None,
             channels=columns.channels,
+            class_names=self.settings.labels.classes,
             channel_axis=_channel_axis(windowing),
             faulty_values=dict(account.faulty_values),
             unknown_labels=dict(account.unknown_labels),

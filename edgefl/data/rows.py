@@ -30,13 +30,19 @@ class RawRows:
 
     Attributes:
         rows: The fields of each row.
-        places: Where each row stands, to show to a person; shorter than `rows` if unknown.
+        where: File, and what `numbers` count, to show to a person; or empty.
+        numbers: Of lines or rows; empty if they are not known.
         is_after_gap: For each row, whether something was left out just before it.
     """
 
     rows: Sequence[Sequence[Field]]
-    places: Sequence[str]
+    where: str
+    numbers: Sequence[int]
     is_after_gap: Sequence[bool]
+
+    def place(self, position: int) -> str:
+        """Return where a row stands."""
+        return f"{self.where} {self.numbers[position]}" if self.numbers else self.where
 
 
 class RowParser:
@@ -86,8 +92,7 @@ class RowParser:
         labels = self._label_numbers(raw.rows, faults)
         for position, fault in enumerate(faults):
             if fault is not None:
-                place = raw.places[position] if position < len(raw.places) else ""
-                self._account.leave_out(fault, place)
+                self._account.leave_out(fault, raw.place(position))
         is_used = np.array([fault is None for fault in faults], np.bool_)
         return RowBlock(
             times_s=None if times_s is None else times_s[is_used],

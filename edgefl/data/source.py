@@ -11,7 +11,7 @@ from edgefl.data.row_source import CSV_SUFFIXES, RowSource
 from edgefl.data.schema import DataSchema
 from edgefl.data.settings import BadRows, Kind, SourceSettings
 from edgefl.data.settings_file import read_settings
-from edgefl.data.spar import Arm, device_shard
+from edgefl.data.spar import EXERCISES, Arm, device_shard
 from edgefl.errors import DataError
 from edgefl.training.base import TrainingData
 
@@ -151,7 +151,11 @@ class _Spar:
     def examine(self, schema: DataSchema | None = None) -> Reading:  # noqa: ARG002 - the protocol's
         data = device_shard(self._person, self._arm)
         return Reading(
-            x=data.x, y=data.y, channels=("ax", "ay", "az", "wx", "wy", "wz"), channel_axis=2
+            x=data.x,
+            y=data.y,
+            channels=("ax", "ay", "az", "wx", "wy", "wz"),
+            channel_axis=2,
+            class_names=EXERCISES,
         )
 
 

@@ -152,7 +152,8 @@ class SqliteTable:
         while found := rows.fetchmany(ROWS_AT_ONCE):
             yield RawRows(
                 rows=[row[1:] for row in found],
-                places=[f"row {row[0]}" for row in found] if order == "rowid" else [],
+                where="row" if order == "rowid" else "",
+                numbers=[row[0] for row in found] if order == "rowid" else [],
                 is_after_gap=[False] * len(found),
             )
 
