@@ -28,6 +28,8 @@ FEATURES_ONNX = "features.onnx"
 MODEL_TFLITE = "model.tflite"
 FEATURES_TFLITE = "features.tflite"
 EXPORT_TEMPLATE = "export.template"
+INT8_TEMPLATE = "int8.template"
+INT8_SLOTS = "int8.json"
 _NEEDED = {
     Runtime.ONNX: (TRAIN_ONNX, EVAL_ONNX),
     Runtime.LITERT: (MODEL_TFLITE,),
@@ -48,7 +50,8 @@ class Bundle:
             `eval.onnx` (the model with its parameters as inputs) and, where the manifest lists
             features, `features.onnx` (the frozen front part); for LiteRT `model.tflite` (signatures
             `train` and `infer`) and `features.tflite`; `export.template` (the source model's bytes
-            without the values of its trained tensors).
+            without the values of its trained tensors); `int8.template` with `int8.json` (the same
+            for an int8 model, see `int8_export`).
         initial_params: float32 [d], read-only, in manifest order.
         initial_local: float32 [local d], read-only: first values of what stays on the device.
         sha256: Hex digest of the whole bundle file: its identity.
@@ -160,21 +163,14 @@ def export_model(
         TrainingError: E-BUNDLE-PART, E-PARAMS-SHAPE, E-PARAMS-DTYPE or E-PARAMS-NOT-FINITE.
     """
     manifest = bundle.manifest
-    local = bundle.initial_local if local_params is None else local_params
-    tensors = {
-        **_cut(check_flat_params(flat_params, manifest.dimension), manifest.parameters),
-        **_cut(check_flat_params(local, manifest.local_dimension), manifest.local),
-    }
+    tensors = exported_tensors(bundle, flat_params, local_params)
     template = memoryview(bundle.content(EXPORT_TEMPLATE))
     # Position, length in bytes of what is replaced there, and what takes its place.
     changes = [
         (offset, 0, tensors[slot.name])
         for offset, slot in zip(manifest.splice_offsets, manifest.spliced, strict=True)
     ]
-    changes += [
-        (merge.offset, 4 * merge.size, _merged(template, merge, tensors))
-        for merge in manifest.merges
-    ]
+    changes += [(merge.offset, 4 * merge.size, tensors[merge.target]) for merge in manifest.merges]
     pieces: list[bytes | memoryview] = []
     position = 0
     for offset, replaced_bytes, values in sorted(changes, key=lambda change: change[0]):
@@ -183,6 +179,36 @@ def export_model(
         position = offset + replaced_bytes
     pieces.append(template[position:])
     return b"".join(pieces)
+
+
+def exported_tensors(
+    bundle: Bundle,
+    flat_params: NDArray[np.float32],
+    local_params: NDArray[np.float32] | None = None,
+) -> dict[str, NDArray[np.float32]]:
+    """Return every tensor of an exported model that training changes, targets of merges included.
+
+    Args:
+        bundle: The bundle the parameters belong to.
+        flat_params: float32 [d], finite.
+        local_params: float32 [local d], finite; None takes the first ones.
+
+    Returns:
+        float32 [values] by the tensor's name; factors of merges are among them too.
+
+    Raises:
+        TrainingError: E-BUNDLE-PART, E-PARAMS-SHAPE, E-PARAMS-DTYPE or E-PARAMS-NOT-FINITE.
+    """
+    manifest = bundle.manifest
+    local = bundle.initial_local if local_params is None else local_params
+    tensors = {
+        **_cut(check_flat_params(flat_params, manifest.dimension), manifest.parameters),
+        **_cut(check_flat_params(local, manifest.local_dimension), manifest.local),
+    }
+    if manifest.merges:
+        template = memoryview(bundle.content(EXPORT_TEMPLATE))
+        tensors |= {merge.target: _merged(template, merge, tensors) for merge in manifest.merges}
+    return tensors
 
 
 def _cut(
@@ -274,6 +300,8 @@ def _require_exact_files(entries: dict[str, bytes], manifest: Manifest) -> None:
             wanted.add(_FEATURES[program.runtime])
     if manifest.has_template:
         wanted.add(EXPORT_TEMPLATE)
+    if INT8_TEMPLATE in manifest.files:
+        wanted.update((INT8_TEMPLATE, INT8_SLOTS))
     if set(entries) != wanted:
         odd = sorted(set(entries) ^ wanted)
         message = f"an archive whose files are missing or unknown: {', '.join(odd[:5])}"

@@ -7,7 +7,7 @@ or changed.
 Source: Protocol Buffers encoding guide (wire types); field numbers from onnx.proto.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,7 +54,19 @@ def make_template(model: onnx.ModelProto, trainable: Sequence[str]) -> ExportTem
         if tensor.name in wanted:
             values = numpy_helper.to_array(tensor).astype("<f4")
             tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
-    serialized = model.SerializeToString(deterministic=True)
+    return cut_values(model.SerializeToString(deterministic=True), wanted)
+
+
+def cut_values(serialized: bytes, wanted: Collection[str]) -> ExportTemplate:
+    """Cut the raw data of some initializers out of a serialized model.
+
+    Args:
+        serialized: Bytes of a model.
+        wanted: Names of initializers that hold raw data.
+
+    Raises:
+        ValueError: One of them was not found in the bytes.
+    """
     pieces: list[bytes] = []
     splice_offsets: dict[str, int] = {}
     position = length = 0
@@ -65,8 +77,9 @@ def make_template(model: onnx.ModelProto, trainable: Sequence[str]) -> ExportTem
             splice_offsets[name] = length
             position = end
     pieces.append(serialized[position:])
-    if set(splice_offsets) != wanted:
-        message = f"no raw data found for {sorted(wanted - set(splice_offsets))}"
+    missing = sorted(set(wanted) - set(splice_offsets))
+    if missing:
+        message = f"no raw data found for {missing}"
         raise ValueError(message)
     return ExportTemplate(template=b"".join(pieces), splice_offsets=splice_offsets)
 

@@ -1,0 +1,1 @@
+"""Int8 forms of a model: for training through rounding, and for deployment."""
