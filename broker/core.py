@@ -295,6 +295,7 @@ class GatewayCore:
             effects.append(Reported(kind="device-new", fields={"device": device}))
         effects += self._key_epochs.ask_for_enrolment(self._population.keys)
         effects += self._on_heard(device, now_s)
+        self._population.note_backend(device, message.backend)
         effects += self._key_epochs.on_hello(device, message, now_s)
         if self._round is not None and device in self._round.machine.waiting_for():
             effects += self._settle(self._round.remind(device, now_s), now_s)
@@ -469,6 +470,7 @@ class GatewayCore:
                 privacy=task.privacy,
                 ledger=self._ledger.ledger,
                 mean_bytes=self._mailer.mean_bytes(),
+                backends=self._population.backends(report.survivors),
             )
         )
         return [*effects, *self._after_round(task, report, now_s)]

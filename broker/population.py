@@ -4,7 +4,7 @@ A key is pinned at first use. Where the gateway itself enrols, that is safe only
 can reach the broker; where an operator signs the roster, a pin holds what the roster says.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from edgefl.errors import RemoteProtocolError
@@ -17,6 +17,7 @@ _PREFIX = "device/"
 @dataclass(slots=True)
 class _Presence:
     is_online: bool = False
+    backend: str = ""
     leaves_at_s: float | None = None
 
 
@@ -116,6 +117,17 @@ class Population:
             return False
         was_online, presence.is_online, presence.leaves_at_s = presence.is_online, True, None
         return not was_online
+
+    def note_backend(self, device: str, backend: str) -> None:
+        """Note what a known device says that it trains with."""
+        presence = self._presence.get(device)
+        if presence is not None:
+            presence.backend = backend
+
+    def backends(self, devices: Iterable[str]) -> dict[str, str]:
+        """Return what each of these devices said that it trains with; empty for not yet."""
+        known = self._presence
+        return {device: known[device].backend for device in devices if device in known}
 
     def is_leaving(self, device: str, now_s: float) -> None:
         """Start the grace of a device that the broker says is gone."""

@@ -1,5 +1,9 @@
 """What the gateway tells its operator, as data: one `Reported` for each kind of line."""
 
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
+
 from broker.events import EvaluationEnded, Json, Reported
 from broker.task import TaskSpec
 from edgefl.errors import EdgeflError
@@ -12,6 +16,9 @@ from edgefl.protocol.key_epoch import OpenEpoch
 from edgefl.protocol.reasons import AbortReason, Phase
 from edgefl.protocol.report import RoundReport
 from edgefl.protocol.round_messages import Call
+
+MOST_NAMED: Final = 64
+"""Above, a round's record counts its devices' backends, but does not list the devices."""
 
 
 def task_report(spec: TaskSpec, privacy: PrivacyPlan, committed: int) -> Reported:
@@ -141,6 +148,7 @@ def round_report(
     privacy: PrivacyPlan,
     ledger: Ledger,
     mean_bytes: tuple[float, float],
+    backends: Mapping[str, str],
 ) -> Reported:
     """A round is over.
 
@@ -150,6 +158,7 @@ def round_report(
         privacy: The task's plan.
         ledger: With this round's charge, if there is one.
         mean_bytes: (sent, received) by a device, mean.
+        backends: By survivor, what it says that it trains with: `onnx/cpu` and the like.
     """
     spent = epsilon_report(privacy, len(ledger))
     sent, received = mean_bytes
@@ -179,6 +188,8 @@ def round_report(
             "unmasked": report.unmasked,
             "sum_check_held": report.sum_check_held,
             "charged": report.charged,
+            "backends": dict(sorted(Counter(backends.values()).items())),
+            "trained_on": dict(backends) if len(backends) <= MOST_NAMED else {},
             "phases": phases,
             "dropouts": dropouts,
             "up_bytes_per_device": sent,

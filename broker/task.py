@@ -43,6 +43,9 @@ class TaskSpec:
         epsilon_budget: The task stops before its epsilon against the aggregator crosses this.
         delta: Of the epsilon.
         ring_bits: Bits per coordinate; None picks the fewest that suffice.
+        prox_mu: FedProx weight; 0 for none.
+        max_gradient_norm: L2 bound of a step's gradient; 0 for none.
+        example_clip: L2 bound of each example's gradient; 0 for bundles that do not clip examples.
         server_momentum: Share of the last step that is kept, 0 to below 1.
         server_lr: Factor on the step.
         max_attempts: Attempts at one round before the task fails.
@@ -70,6 +73,9 @@ class TaskSpec:
     local_epochs: int = 1
     batch_size: int = 16
     learning_rate: float = 0.05
+    prox_mu: float = 0.0
+    max_gradient_norm: float = 0.0
+    example_clip: float = 0.0
     server_momentum: float = 0.0
     server_lr: float = 1.0
     check_in_s: float = 30.0
@@ -183,6 +189,9 @@ class TaskSpec:
             local_epochs=self.local_epochs,
             batch_size=self.batch_size,
             learning_rate=float(self.learning_rate),
+            prox_mu=float(self.prox_mu),
+            max_gradient_norm=float(self.max_gradient_norm),
+            example_clip=float(self.example_clip),
         )
 
     def privacy_plan(self, dimension: int) -> PrivacyPlan:

@@ -1,15 +1,12 @@
 """Tasks on disk: how they are handed in, and where their models are found.
 
 One folder per task below `STATE/tasks`: `task.json`, `bundle.efl`, perhaps `evaluation.npz`, and,
-    once there is a
-model, `result/` with `model.onnx`, `parameters.npy` and `result.json`. Every file is replaced as a
-whole.
+once there is a model, `result/` with `model.onnx`, `parameters.npy` and `result.json`. Every file
+is replaced as a whole.
 """
 
-import contextlib
 import io
 import json
-import os
 import shutil
 import tempfile
 from dataclasses import dataclass
@@ -21,6 +18,7 @@ from numpy.typing import NDArray
 from broker.task import TaskSpec
 from edgefl.data.npz import load_npz, save_npz
 from edgefl.errors import ConfigError, StorageError
+from edgefl.storage.files import replace_file
 from edgefl.training.base import TrainingData
 from edgefl.training.bundle import Bundle, export_model, read_bundle
 from edgefl.training.fit_checks import require_fit
@@ -59,6 +57,7 @@ def submit_task(
     """
     bundle = read_bundle(bundle_bytes)
     spec.privacy_plan(bundle.manifest.dimension)
+    _require_same_clipping(spec, bundle)
     tasks = state_dir / "tasks"
     folder = tasks / spec.name
     if folder.exists():
@@ -84,6 +83,17 @@ def submit_task(
         shutil.rmtree(staging, ignore_errors=True)
         raise _cannot_write(tasks, error) from error
     return folder
+
+
+def _require_same_clipping(spec: TaskSpec, bundle: Bundle) -> None:
+    clips = bundle.manifest.clips_examples
+    if clips != (spec.example_clip > 0):
+        raise ConfigError(
+            "E-TASK-EXAMPLE-CLIP",
+            "--example-clip above 0 exactly for a bundle that clips examples",
+            f"{spec.example_clip} and a bundle that {'does' if clips else 'does not'}",
+            "give the bound, or prepare the bundle with or without --clip-examples",
+        )
 
 
 def list_tasks(state_dir: Path) -> list[str]:
@@ -142,9 +152,9 @@ def save_model(
     np.save(encoded, parameters)
     try:
         folder.mkdir(exist_ok=True)
-        _replace(folder / MODEL, export_model(bundle, parameters))
-        _replace(folder / PARAMETERS, encoded.getvalue())
-        _replace(folder / SUMMARY, json.dumps(summary, indent=2).encode() + b"\n")
+        replace_file(folder / MODEL, export_model(bundle, parameters))
+        replace_file(folder / PARAMETERS, encoded.getvalue())
+        replace_file(folder / SUMMARY, json.dumps(summary, indent=2).encode() + b"\n")
     except OSError as error:
         raise _cannot_write(folder, error) from error
 
@@ -197,20 +207,6 @@ def copy_result(state_dir: Path, name: str, target: Path) -> dict[str, object]:
     except OSError as error:
         raise _cannot_write(target, error) from error
     return read_summary(state_dir, name)
-
-
-def _replace(path: Path, content: bytes) -> None:
-    temporary = path.with_name(path.name + ".new")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
 
 
 def _cannot_write(path: Path, error: OSError) -> StorageError:

@@ -99,6 +99,7 @@ BY_TYPE: dict[type[Message], st.SearchStrategy[Message]] = {
         agent_version=st.text(max_size=64),
         roster_number=st.integers(0, 2**32 - 1),
         key_epoch=st.integers(0, 2**32 - 1),
+        backend=st.text(max_size=32),
     ),
     CheckIn: st.builds(CheckIn, call_id=DIGESTS, mask_key=MASK_KEYS),
     SharedKeys: st.builds(SharedKeys, commitment=DIGESTS, sealed=SEALED_LISTS),

@@ -125,6 +125,7 @@ class AgentCore:
         self._is_linked = False
         self._epoch: int | None = None
         self._hello_digest: bytes | None = None
+        self._backend = ""
 
     # ------------------------------------------------------------ public
 
@@ -192,10 +193,18 @@ class AgentCore:
             agent_version=self._settings.agent_version,
             roster_number=self._keys.epoch.roster_number,
             key_epoch=self._keys.open_number,
+            backend=self._backend,
         )
         greeting = self._sealed(hello, Header(sender=self._device))
         self._hello_digest = hashlib.sha256(greeting.payload).digest()
         return [self._outbox.put(_HELLO, greeting, now_s)]
+
+    def _tell_backend(self, backend: str, now_s: float) -> list[AgentEffect]:
+        """Say hello again once it is known, or has changed, what this device trains with."""
+        if not backend or backend == self._backend:
+            return []
+        self._backend = backend
+        return self._say_hello(now_s)
 
     def _on_woken(self, now_s: float) -> list[AgentEffect]:
         return [*self._outbox.due(now_s)] if self._is_linked else []
@@ -266,8 +275,7 @@ class AgentCore:
         return self._begin(device_round, now_s)
 
     def _stay_away(self, call: Call, reason: LeaveReason) -> AgentEffect:
-        header = Header(round_number=call.round_number, attempt=call.attempt, sender=self._device)
-        return self._sealed(Leave(reason=reason), header)
+        return self._sealed(Leave(reason=reason), self._header(NO_SESSION, call))
 
     def _begin(self, device_round: AnyRound, now_s: float) -> list[AgentEffect]:
         self._flash.begin(numbers_of(device_round).attempt, over=self._round)
@@ -293,12 +301,7 @@ class AgentCore:
         known = self._round if isinstance(self._round, OneUploadRound) else None
         if known is not None and known.plan.session_id == plan.session_id:
             return self._carry_out(known.handle(AggregatorSaid(message=message)), now_s)
-        header = Header(
-            session_id=plan.session_id,
-            round_number=plan.round_number,
-            attempt=plan.attempt,
-            sender=self._device,
-        )
+        header = self._header(plan.session_id, plan)
         if plan.attempt <= self._flash.last_attempt:
             return [self._sealed(Leave(reason=LeaveReason.ROUND_UNKNOWN), header)]
         if not self._settings.is_available():
@@ -345,12 +348,7 @@ class AgentCore:
         session_id = header.session_id
         if isinstance(message, PlanAnnouncement):
             session_id = session_id_of(message.plan)
-        answer = Header(
-            session_id=session_id,
-            round_number=header.round_number,
-            attempt=header.attempt,
-            sender=self._device,
-        )
+        answer = self._header(session_id, header)
         return [self._sealed(Leave(reason=LeaveReason.ROUND_UNKNOWN), answer)]
 
     # ------------------------------------------------------------ the round's effects
@@ -384,14 +382,10 @@ class AgentCore:
     def _send(self, message: DeviceMessage, now_s: float) -> list[AgentEffect]:
         if self._round is None:
             return []
-        plan, numbers = self._round.plan, numbers_of(self._round)
-        header = Header(
-            session_id=NO_SESSION if plan is None else plan.session_id,
-            round_number=numbers.round_number,
-            attempt=numbers.attempt,
-            sender=self._device,
-        )
-        publish = self._sealed(message, header)
+        plan, session_id = self._round.plan, NO_SESSION
+        if plan is not None:
+            session_id = plan.session_id
+        publish = self._sealed(message, self._header(session_id, numbers_of(self._round)))
         self._deposits.keep(message, plan, publish)
         self._outbox.put(_ROUND_MESSAGE, publish, now_s)
         return [publish, *self._phase_reached()]
@@ -451,7 +445,8 @@ class AgentCore:
             return []  # The round went on without this result.
         if isinstance(event, TrainingEnded):
             trained = Trained(update=event.update, examples=event.examples)
-            return self._carry_out(device_round.handle(trained), now_s)
+            effects = self._carry_out(device_round.handle(trained), now_s)
+            return [*self._tell_backend(event.backend, now_s), *effects]
         if event.packed is None:
             return self._carry_out(device_round.handle(Trained(update=None)), now_s)
         return self._carry_out(device_round.handle(Masked(packed=event.packed)), now_s)
@@ -461,6 +456,15 @@ class AgentCore:
     @property
     def _device(self) -> DeviceId:
         return DeviceId(self._settings.identity.device)
+
+    def _header(self, session_id: bytes, numbers: Call | SessionPlan | Header) -> Header:
+        """Return the header of a message about a round."""
+        return Header(
+            session_id=session_id,
+            round_number=numbers.round_number,
+            attempt=numbers.attempt,
+            sender=self._device,
+        )
 
     def _sealed(self, message: DeviceMessage, header: Header) -> Publish:
         topic = topics.uplink(self._settings.fleet, self._device)

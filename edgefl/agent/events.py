@@ -18,12 +18,14 @@ class TrainingEnded:
         session_id: The session that it was for.
         note: One phrase for the log; never numbers of the data.
         examples: How many examples the device has; its weight where the task is weighted.
+        backend: Library and processor that ran, as onnx/cpu; empty where nothing ran.
     """
 
     session_id: bytes
     update: Update | None
     note: str
     examples: int = 1
+    backend: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,10 +4,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
-
-import numpy as np
 
 from edgefl.agent.core import STATUS_OFFLINE, AgentCore
 from edgefl.agent.events import (
@@ -23,10 +21,16 @@ from edgefl.agent.events import (
     Stop,
     TrainingEnded,
 )
-from edgefl.errors import PrivacyError, TrainingError, TransportError, first_known
+from edgefl.agent.learning import LocalLearner, is_misfit
+from edgefl.errors import (
+    DataError,
+    EnvironmentProblem,
+    PrivacyError,
+    TrainingError,
+    TransportError,
+    first_known,
+)
 from edgefl.protocol import masked_input
-from edgefl.training.base import Trainer, TrainingData
-from edgefl.training.local_update import local_update
 from edgefl.transport.base import Inbound, LinkDown, LinkDownReason, LinkUp, Transport
 from edgefl.transport.core_events import Arrived, LinkLost, LinkRestored, Publish, Woken
 
@@ -35,9 +39,6 @@ _NOTICE_S = 10.0
 _MAX_EVENTS = 64
 """Beyond it the transport waits, whose own bounds then hold back the broker."""
 
-TrainerFactory = Callable[[bytes, TrainingData], Trainer]
-"""(bundle, data) -> trainer; raises `DataError` where the data do not fit the model."""
-
 
 class AgentRuntime:
     """Runs one agent until it is cancelled or must stop.
@@ -45,8 +46,7 @@ class AgentRuntime:
     Args:
         core: The agent.
         transport: Its link to the broker, not yet started.
-        data: The device's examples.
-        make_trainer: Opens a bundle.
+        learner: Trains on the device's examples.
         status_topic: Where a goodbye is published.
         gateway: How the gateway is called in messages to the user.
         wait_s: How long to wait for this fleet's gateway; None waits for ever.
@@ -57,8 +57,7 @@ class AgentRuntime:
         *,
         core: AgentCore,
         transport: Transport,
-        data: TrainingData,
-        make_trainer: TrainerFactory,
+        learner: LocalLearner,
         status_topic: str,
         gateway: str,
         wait_s: float | None = None,
@@ -66,14 +65,12 @@ class AgentRuntime:
         """Prepare; nothing runs before `run`."""
         self._core = core
         self._transport = transport
-        self._data = data
-        self._make_trainer = make_trainer
+        self._learner = learner
         self._status_topic = status_topic
         self._gateway = gateway
         self._wait_s = wait_s
         self._events: asyncio.Queue[AgentEvent] = asyncio.Queue(_MAX_EVENTS)
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="training")
-        self._trainer: tuple[bytes, Trainer] | None = None
         self._jobs: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
@@ -198,29 +195,23 @@ class AgentRuntime:
 
     def _train_now(self, effect: RunTraining) -> TrainingEnded:
         session_id = effect.plan.session_id
-        training = effect.plan.training
         try:
-            update = local_update(
-                self._open_trainer(effect),
-                effect.parameters,
-                self._data,
-                epochs=training.local_epochs,
-                batch_size=training.batch_size,
-                learning_rate=training.learning_rate,
-                rng=np.random.default_rng(),
-            )
-        except TrainingError as error:
+            learned = self._learner.learn(effect.plan, effect.bundle, effect.parameters)
+        except (TrainingError, EnvironmentProblem) as error:
             _LOGGER.warning("training failed: %s", error)
             return TrainingEnded(session_id=session_id, update=None, note="failed to train")
+        except DataError as error:
+            if is_misfit(error):
+                raise
+            _LOGGER.warning("no training in this round: %s", error)
+            return TrainingEnded(session_id=session_id, update=None, note="had no usable data")
         return TrainingEnded(
-            session_id=session_id, update=update, note="trained", examples=len(self._data.x)
+            session_id=session_id,
+            update=learned.update,
+            note=f"trained on {learned.backend}",
+            examples=learned.examples,
+            backend=str(learned.backend),
         )
-
-    def _open_trainer(self, effect: RunTraining) -> Trainer:
-        sha256 = effect.plan.bundle_sha256
-        if self._trainer is None or self._trainer[0] != sha256:
-            self._trainer = (sha256, self._make_trainer(effect.bundle, self._data))
-        return self._trainer[1]
 
     async def _mask(self, effect: RunMasking) -> None:
         loop = asyncio.get_running_loop()

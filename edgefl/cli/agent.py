@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import importlib.util
 from pathlib import Path
 
 from edgefl import __version__
@@ -10,9 +9,13 @@ from edgefl._native import has_aes_hardware
 from edgefl.agent.core import AgentCore
 from edgefl.agent.entropy import HedgedEntropy
 from edgefl.agent.identity import load_identity
+from edgefl.agent.learning import LocalLearner
+from edgefl.agent.models import ModelShelf
 from edgefl.agent.policy_file import DEFAULT_MAX_EPSILON, LEAST_SURVIVORS, read_policy
-from edgefl.agent.runtime import AgentRuntime, TrainerFactory
+from edgefl.agent.runtime import AgentRuntime
 from edgefl.agent.settings import AgentSettings
+from edgefl.cli.agent_models import MODELS, add_check, add_predict
+from edgefl.cli.learning_options import add_backend, add_data, asked_backends
 from edgefl.cli.options import (
     DEFAULT_FLEET,
     add_common,
@@ -23,19 +26,18 @@ from edgefl.cli.options import (
     set_state_aside,
 )
 from edgefl.cli.signals import run_until_signal
-from edgefl.data.source import load_source
-from edgefl.errors import ConfigError, EnvironmentProblem
+from edgefl.data.source import open_source
+from edgefl.errors import ConfigError
 from edgefl.protocol import topics
 from edgefl.protocol.policy import DevicePolicy
 from edgefl.storage.sqlite import open_sqlite
-from edgefl.training.base import Trainer, TrainingData
-from edgefl.training.bundle import read_bundle
 from edgefl.transport.base import Will
 from edgefl.transport.framing import FramedTransport
 from edgefl.transport.mqtt import MqttTransport
 from edgefl.transport.settings import MqttSettings
 
 _STATE_FILE = "agent.sqlite"
+_MOST_VALIDATION = 0.5
 _LOST_BY_RESET = "this device gets a new identity, and forgets the privacy it has spent"
 
 
@@ -50,12 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     run.add_argument("--device", required=True, help="this board's name, unique in the fleet")
-    run.add_argument(
-        "--data",
-        required=True,
-        help="training data: a .npz file with x float32 [n, ...] and y int64 [n], or "
-        "spar:PERSON-ARM for the shipped recordings, for example spar:1-left",
-    )
+    add_data(run)
     run.add_argument("--gateway", default="127.0.0.1:1883", help="HOST:PORT of the gateway")
     run.add_argument("--fleet", default=DEFAULT_FLEET, help="the fleet's name")
     run.add_argument("--state", type=Path, help="folder for identity, spend and open round")
@@ -88,27 +85,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         help="least number of devices that this device's update must be hidden among [3]",
     )
-    run.add_argument("--threads", type=int, default=1, help="threads for training")
+    add_backend(run)
+    run.add_argument(
+        "--validation-share",
+        type=float,
+        default=0.0,
+        help="share of the examples, 0 to 0.5, that is not trained on but measured with, to decide "
+        "which models are kept; with 0 they are measured on what they were trained on",
+    )
     run.add_argument(
         "--wait-s", type=float, default=None, help="give up if no gateway is heard for this long"
     )
     add_reset_state(run, _LOST_BY_RESET)
     add_common(run)
     run.set_defaults(run=run_agent)
+    add_check(commands)
+    add_predict(commands)
 
 
 def run_agent(options: argparse.Namespace) -> int:
     """Run the agent until it is stopped."""
-    _require_training_backend()
     device = topics.parse_device_id(options.device)
     fleet = topics.parse_fleet(options.fleet)
     host, port = parse_endpoint(options.gateway)
     policy = _policy(options)
     mqtt = MqttSettings(host=host, port=port, client_id=f"edgefl-{fleet}-{device}", keepalive_s=20)
-    data = load_source(options.data)
+    source = open_source(options.data)
     state_dir = options.state or default_state_dir("agent")
     if options.reset_state:
         set_state_aside(state_dir / _STATE_FILE, _LOST_BY_RESET)
+    learner = LocalLearner(
+        source=source,
+        shelf=ModelShelf(state_dir / MODELS),
+        able=asked_backends(options),
+        threads=options.threads,
+        validation_share=options.validation_share,
+    )
+    learner.look()
     store = open_sqlite(state_dir / _STATE_FILE, namespace="agent")
     try:
         identity = load_identity(store, device)
@@ -120,6 +133,7 @@ def run_agent(options: argparse.Namespace) -> int:
                 agent_version=__version__,
                 has_aes=has_aes_hardware(),
                 enrolment_key=parse_public_key(options.enrolment_key),
+                is_available=lambda: learner.has_data,
             ),
             store=store,
             entropy=HedgedEntropy(store.namespace("entropy"), identity.signing_key.export_seed()),
@@ -129,8 +143,7 @@ def run_agent(options: argparse.Namespace) -> int:
         runtime = AgentRuntime(
             core=core,
             transport=FramedTransport(link),
-            data=data,
-            make_trainer=_trainer_factory(options.threads),
+            learner=learner,
             status_topic=status_topic,
             gateway=f"{host}:{port}",
             wait_s=options.wait_s,
@@ -141,8 +154,12 @@ def run_agent(options: argparse.Namespace) -> int:
 
 
 def _policy(options: argparse.Namespace) -> DevicePolicy:
-    if options.threads < 1:
-        raise ConfigError("E-THREADS", "1 thread or more", str(options.threads))
+    if not 0 <= options.validation_share <= _MOST_VALIDATION:
+        raise ConfigError(
+            "E-VALIDATION-SHARE",
+            f"a share from 0 to {_MOST_VALIDATION:g}",
+            str(options.validation_share),
+        )
     if options.wait_s is not None and not options.wait_s > 0:
         raise ConfigError("E-WAIT", "a time to wait above 0 s", str(options.wait_s))
     for value, code, what in (
@@ -166,26 +183,3 @@ def _policy(options: argparse.Namespace) -> DevicePolicy:
             "least_survivors": options.least_survivors,
         },
     )
-
-
-def _require_training_backend() -> None:
-    if importlib.util.find_spec("onnxruntime") is None:
-        raise EnvironmentProblem(
-            "E-NO-BACKEND",
-            "a training backend",
-            "no onnxruntime in this environment",
-            "install 'edgefl-runtime[onnx]'",
-        )
-
-
-def _trainer_factory(threads: int) -> TrainerFactory:
-    def open_trainer(bundle_bytes: bytes, data: TrainingData) -> Trainer:
-        # Imported here: onnxruntime is the largest thing that an agent loads.
-        from edgefl.training.fit_checks import require_fit
-        from edgefl.training.onnx.runtime.trainer import OnnxTrainer
-
-        bundle = read_bundle(bundle_bytes)
-        require_fit(data, bundle.manifest)
-        return OnnxTrainer(bundle, threads=threads)
-
-    return open_trainer

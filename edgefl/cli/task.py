@@ -110,6 +110,21 @@ def _add_submit(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     submit.add_argument("--batch-size", type=int, default=16, help="rows per local step")
     submit.add_argument("--lr", type=float, default=0.05, help="learning rate on the device")
     submit.add_argument(
+        "--prox-mu",
+        type=float,
+        default=0.0,
+        help="FedProx: pull local training towards the received model by this weight",
+    )
+    submit.add_argument(
+        "--max-gradient-norm", type=float, default=0.0, help="L2 bound of a local step; 0 for none"
+    )
+    submit.add_argument(
+        "--example-clip",
+        type=float,
+        default=0.0,
+        help="L2 bound of each example's gradient; for bundles prepared with --clip-examples",
+    )
+    submit.add_argument(
         "--server-momentum", type=float, default=0.0, help="share of the last step kept"
     )
     submit.add_argument("--server-lr", type=float, default=1.0, help="factor on the server's step")
@@ -314,6 +329,9 @@ def _task_of(
         local_epochs=options.epochs,
         batch_size=options.batch_size,
         learning_rate=options.lr,
+        prox_mu=options.prox_mu,
+        max_gradient_norm=options.max_gradient_norm,
+        example_clip=options.example_clip,
         server_momentum=options.server_momentum,
         server_lr=options.server_lr,
         check_in_s=options.phase_limit_s,

@@ -42,11 +42,26 @@ _Choice = TypeVar("_Choice", bound=IntEnum)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingPlan:
-    """How a device trains in a round."""
+    """How a device trains in a round.
+
+    Attributes:
+        local_epochs: Passes over its examples.
+        batch_size: Rows of a step.
+        learning_rate: Of a step.
+        prox_mu: FedProx: weight of the distance from the received model; 0 turns it off.
+        max_gradient_norm: L2 bound of a step's gradient; 0 for none.
+        example_clip: L2 bound of each example's gradient; 0 for bundles that do not clip examples.
+
+    Source: Li et al., "Federated Optimization in Heterogeneous Networks", arXiv:1812.06127,
+    section 3.2 (prox_mu).
+    """
 
     local_epochs: int
     batch_size: int
     learning_rate: float
+    prox_mu: float = 0.0
+    max_gradient_norm: float = 0.0
+    example_clip: float = 0.0
 
     def __post_init__(self) -> None:
         """Check the ranges."""
@@ -54,26 +69,35 @@ class TrainingPlan:
             1 <= self.local_epochs <= 10_000
             and 1 <= self.batch_size <= 65_536
             and 0 < self.learning_rate < 1e3
+            and all(0 <= value < 1e6 for value in self._bounds)
         ):
             raise WireError(
                 "E-TRAINING-PLAN",
-                "1 to 10000 epochs, batch size 1 to 65536, learning rate above 0",
-                f"{self.local_epochs}, {self.batch_size}, {self.learning_rate}",
+                "1 to 10000 epochs, batch size 1 to 65536, learning rate above 0, FedProx mu and "
+                "bounds of gradients from 0 to below a million",
+                ", ".join(str(value) for value in self.to_list()),
             )
+
+    @property
+    def _bounds(self) -> tuple[float, float, float]:
+        return (self.prox_mu, self.max_gradient_norm, self.example_clip)
 
     def to_list(self) -> list[int | float]:
         """Return the CBOR array."""
-        return [self.local_epochs, self.batch_size, self.learning_rate]
+        return [self.local_epochs, self.batch_size, self.learning_rate, *self._bounds]
 
     @classmethod
     def from_value(cls, value: object) -> "TrainingPlan":
         """Read the CBOR array."""
-        if not isinstance(value, list) or len(value) != 3:
-            raise WireError("E-TRAINING-PLAN", "an array of 3", type(value).__name__)
+        if not isinstance(value, list) or len(value) != 6:
+            raise WireError("E-TRAINING-PLAN", "an array of 6", type(value).__name__)
         return cls(
             local_epochs=as_int(value[0], 1, 10_000),
             batch_size=as_int(value[1], 1, 65_536),
             learning_rate=as_float(value[2]),
+            prox_mu=as_float(value[3]),
+            max_gradient_norm=as_float(value[4]),
+            example_clip=as_float(value[5]),
         )
 
 

@@ -9,6 +9,8 @@ from edgefl.protocol.limits import DIGEST_BYTES, KEY_BYTES
 from edgefl.protocol.roster_epoch import MAX_ROSTER_NUMBER
 from edgefl.protocol.wire import Body, as_bytes, as_int, as_text, field
 
+_MOST_BACKEND_CHARS = 32
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
@@ -17,6 +19,7 @@ class Hello:
     Attributes:
         roster_number: Number of the roster header that it has pinned; 0 for none.
         key_epoch: Number of the key epoch that it can take part in; 0 for none.
+        backend: Library and processor that it trained with last, as onnx/cpu; empty before that.
     """
 
     kind: ClassVar[int] = 1
@@ -24,6 +27,7 @@ class Hello:
     agent_version: str
     roster_number: int = 0
     key_epoch: int = 0
+    backend: str = ""
 
     def to_body(self) -> Body:
         """Return the CBOR map."""
@@ -32,6 +36,7 @@ class Hello:
             1: self.agent_version,
             2: self.roster_number,
             3: self.key_epoch,
+            4: self.backend,
         }
 
     @classmethod
@@ -42,6 +47,7 @@ class Hello:
             agent_version=as_text(field(body, 1), 64),
             roster_number=as_int(field(body, 2), 0, MAX_ROSTER_NUMBER),
             key_epoch=as_int(field(body, 3), 0, MAX_KEY_EPOCH),
+            backend=as_text(field(body, 4), _MOST_BACKEND_CHARS),
         )
 
 

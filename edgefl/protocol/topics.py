@@ -28,8 +28,13 @@ def parse_fleet(text: str) -> FleetName:
     return FleetName(_parse_name(text, "E-FLEET-NAME", "a fleet name"))
 
 
+def is_name(text: str) -> bool:
+    """Tell whether a text has the form of names of devices, fleets and tasks."""
+    return _NAME.fullmatch(text) is not None
+
+
 def _parse_name(text: str, code: str, what: str) -> str:
-    if not _NAME.fullmatch(text):
+    if not is_name(text):
         raise ConfigError(
             code,
             f"{what} of 1 to 64 characters a-z 0-9 . _ - that starts with a letter or digit",

@@ -12,6 +12,7 @@ from edgefl.errors import ConfigError, EdgeflError
 from edgefl.protocol.roster import Roster
 from edgefl.protocol.roster_epoch import KEY_BYTES, MAX_ROSTER
 from edgefl.protocol.topics import parse_device_id
+from edgefl.storage.files import replace_file
 
 _KEY_HEAD = "edgefl enrolment key 1"
 _KEY_FILE_BYTES = 200
@@ -187,15 +188,9 @@ def _read(path: Path, most_bytes: int, what: str) -> bytes:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    draft = path.with_name(f"{path.name}.new-{os.getpid()}")
     try:
-        with draft.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
+        replace_file(path, content)
     except OSError as error:
-        draft.unlink(missing_ok=True)
         raise _file_problem(path, "a file that can be written", error) from None
 
 

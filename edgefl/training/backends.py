@@ -1,7 +1,8 @@
 """Which libraries on this machine can train: each is tried in a child process.
 
-One that crashes then takes nothing with it. A package that is installed may still be unable to train (a wheel without training kernels, a
-provider without a kernel image for this GPU), so inference and training are tried on their own.
+One that crashes then takes nothing with it. A package that is installed may still be unable to
+train (a wheel without training kernels, a provider without a kernel image for this GPU), so
+inference and training are tried on their own.
 """
 
 import importlib.util

@@ -20,6 +20,9 @@ def local_update(
     batch_size: int,
     learning_rate: float,
     rng: np.random.Generator,
+    prox_mu: float = 0.0,
+    max_gradient_norm: float = 0.0,
+    example_clip: float = 0.0,
 ) -> Update:
     """Train from the received parameters.
 
@@ -31,6 +34,9 @@ def local_update(
         batch_size: Rows per step.
         learning_rate: Of the device.
         rng: Shuffles the rows; it needs no secrecy.
+        prox_mu: FedProx weight; 0 for none.
+        max_gradient_norm: L2 bound of a step's gradient; 0 for none.
+        example_clip: L2 bound of each example's gradient; 0 for none.
 
     Returns:
         float32 [d], not yet clipped.
@@ -40,5 +46,15 @@ def local_update(
         DataError: The data do not fit the model.
     """
     trainer.set_params(parse_parameters(parameters))
-    trainer.fit(data.x, data.y, epochs=epochs, batch_size=batch_size, lr=learning_rate, rng=rng)
+    trainer.fit(
+        data.x,
+        data.y,
+        epochs=epochs,
+        batch_size=batch_size,
+        lr=learning_rate,
+        rng=rng,
+        prox_mu=prox_mu,
+        max_gradient_norm=max_gradient_norm or None,
+        example_clip=example_clip or None,
+    )
     return trainer.delta()

@@ -162,6 +162,25 @@ def test_unusable_training_is_refused(fields: tuple[int, int, float]) -> None:
         TrainingPlan(local_epochs=epochs, batch_size=batch_size, learning_rate=learning_rate)
 
 
+@pytest.mark.parametrize("name", ["prox_mu", "max_gradient_norm", "example_clip"])
+@pytest.mark.parametrize("value", [-0.1, float("nan"), float("inf"), 1e6])
+def test_unusable_bounds_of_training_are_refused(name: str, value: float) -> None:
+    with pytest.raises(WireError, match="E-TRAINING-PLAN"):
+        TrainingPlan(local_epochs=1, batch_size=4, learning_rate=0.1, **{name: value})
+
+
+def test_all_terms_of_training_come_back_from_the_wire() -> None:
+    terms = TrainingPlan(
+        local_epochs=2,
+        batch_size=4,
+        learning_rate=0.1,
+        prox_mu=0.5,
+        max_gradient_norm=2.0,
+        example_clip=1.5,
+    )
+    assert TrainingPlan.from_value(terms.to_list()) == terms
+
+
 # ---------------------------------------------------------------- the gateway's decisions
 
 

@@ -1,0 +1,286 @@
+"""One device's part in training: fresh data and the received model in, an update out.
+
+It also keeps models. The received global model is measured on the device's own examples before it
+is trained on. If it does worse there than the last good one by more than a margin, predictions stay
+with the last good one; the device still takes part in the round, since the fleet's model is not its
+to judge. The model after local training is kept as the device's own if it does no worse than the
+one before.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgefl.agent.models import KeptModel, ModelRecord, ModelShelf
+from edgefl.data.schema import schema_of
+from edgefl.data.source import DataSource
+from edgefl.errors import DataError, StorageError
+from edgefl.protocol.plan import SessionPlan
+from edgefl.training.backends import Backend, ProbedBackend, backend_for
+from edgefl.training.base import Trainer, TrainingData
+from edgefl.training.bundle import read_bundle
+from edgefl.training.local_update import local_update, parse_parameters
+from edgefl.training.opening import open_trainer
+from edgefl.types import Update
+
+_LOGGER = logging.getLogger(__name__)
+_MARGIN = 0.1
+"""A loss counts as worse beyond this share: losses on a few examples waver from round to round."""
+_EMPTY_PAUSE_S = 60.0
+_MISFITS = frozenset({"E-DATA-SHAPE", "E-DATA-DTYPE", "E-DATA-TARGET", "E-DATA-LABEL"})
+"""Data that will not fit in the next round either: the operator must act."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learned:
+    """What local training gave.
+
+    Attributes:
+        update: float32 [d], not yet clipped.
+        examples: How many examples it was trained on.
+        backend: Library and processor that ran.
+    """
+
+    update: Update
+    examples: int
+    backend: Backend
+
+
+class LocalLearner:
+    """Trains for rounds, one at a time; it blocks, so that it belongs in a thread.
+
+    Args:
+        source: The device's examples, read anew for each round.
+        shelf: Where models are kept.
+        able: Backends that train here, best first.
+        threads: Threads within an operator.
+        validation_share: Share of the examples that is not trained on, but measured with; with 0
+            models are measured on what they are trained on.
+        now_s: A clock that never goes back.
+    """
+
+    def __init__(
+        self,
+        *,
+        source: DataSource,
+        shelf: ModelShelf,
+        able: Sequence[ProbedBackend],
+        threads: int = 1,
+        validation_share: float = 0.0,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Open nothing yet."""
+        self._source = source
+        self._shelf = shelf
+        self._able = able
+        self._threads = threads
+        self._validation_share = validation_share
+        self._now_s = now_s
+        self._opened: tuple[bytes, Trainer, Backend] | None = None
+        self._empty_until_s: float | None = None
+
+    @property
+    def has_data(self) -> bool:
+        """Tell whether there were examples when last looked, or it is time to look again."""
+        return self._empty_until_s is None or self._now_s() >= self._empty_until_s
+
+    def look(self) -> None:
+        """Read the source once at the start, so that mistakes show at once.
+
+        Raises:
+            DataError: The source cannot be used. That there are no examples yet is no mistake.
+        """
+        try:
+            self._source.read()
+        except DataError as error:
+            if error.code != "E-DATA-EMPTY":
+                raise
+            self._note_empty(error)
+
+    def learn(self, plan: SessionPlan, bundle: bytes, parameters: bytes) -> Learned:
+        """Train for a round.
+
+        Args:
+            plan: The round's.
+            bundle: Bundle bytes; their hash was checked against the plan.
+            parameters: Little-endian float32 [d].
+
+        Raises:
+            DataError: There are no examples now, or they do not fit the model.
+            TrainingError: The bundle cannot be run, or training diverged.
+            EnvironmentProblem: No backend here runs this bundle.
+        """
+        trainer, backend = self._open(plan.bundle_sha256, bundle)
+        data = self._read(trainer)
+        training, validation = split_rows(data, self._validation_share)
+        keeper = _Keeper(self._shelf, plan, bundle, validation)
+        keeper.take_global(trainer, parse_parameters(parameters))
+        terms = plan.training
+        update = local_update(
+            trainer,
+            parameters,
+            training,
+            epochs=terms.local_epochs,
+            batch_size=terms.batch_size,
+            learning_rate=terms.learning_rate,
+            rng=np.random.default_rng(),
+            prox_mu=terms.prox_mu,
+            max_gradient_norm=terms.max_gradient_norm,
+            example_clip=terms.example_clip,
+        )
+        keeper.take_personal(trainer, backend)
+        return Learned(update=update, examples=training.examples, backend=backend)
+
+    def _open(self, sha256: bytes, bundle_bytes: bytes) -> tuple[Trainer, Backend]:
+        if self._opened is None or self._opened[0] != sha256:
+            self._opened = None
+            bundle = read_bundle(bundle_bytes)
+            backend = backend_for(bundle.manifest, self._able)
+            trainer = open_trainer(bundle, backend, threads=self._threads)
+            _LOGGER.info("training runs on %s", backend)
+            self._opened = (sha256, trainer, backend)
+        return self._opened[1], self._opened[2]
+
+    def _read(self, trainer: Trainer) -> TrainingData:
+        try:
+            data = self._source.read(schema_of(trainer.manifest))
+        except DataError as error:
+            if error.code == "E-DATA-EMPTY":
+                self._note_empty(error)
+            raise
+        self._empty_until_s = None
+        return data
+
+    def _note_empty(self, error: DataError) -> None:
+        self._empty_until_s = self._now_s() + _EMPTY_PAUSE_S
+        _LOGGER.warning(
+            "no examples: rounds are declined, and %s is read again in %.0f s (%s)",
+            self._source.name,
+            _EMPTY_PAUSE_S,
+            error.code,
+        )
+
+
+def is_misfit(error: DataError) -> bool:
+    """Tell whether data cannot fit in any later round either."""
+    return error.code in _MISFITS
+
+
+def split_rows(data: TrainingData, validation_share: float) -> tuple[TrainingData, TrainingData]:
+    """Return rows to train on and rows to measure with, spread evenly over the recording.
+
+    Args:
+        data: All rows.
+        validation_share: Share of the rows to measure with, 0 to 0.5; with 0, or too few rows, both
+            parts are all of them.
+    """
+    rows = np.arange(data.examples)
+    count = int(data.examples * validation_share)
+    if count < 1:
+        return data, data
+    chosen = np.unique(np.linspace(0, data.examples - 1, count).round().astype(np.int64))
+    return data.rows(np.setdiff1d(rows, chosen)), data.rows(chosen)
+
+
+class _Keeper:
+    """Decides in one round which models stay on the shelf."""
+
+    def __init__(
+        self, shelf: ModelShelf, plan: SessionPlan, bundle: bytes, validation: TrainingData
+    ) -> None:
+        self._shelf = shelf
+        self._plan = plan
+        self._validation = validation
+        sha256 = plan.bundle_sha256.hex()
+        known = self._known()
+        self._is_new = known is None or known.bundle_sha256 != sha256
+        if known is None or self._is_new:
+            known = ModelRecord(task=plan.task, bundle_sha256=sha256)
+        self._record = known
+        self._bundle = bundle if self._is_new else None
+        self._good = None if self._is_new else shelf.good(plan.task)
+        self._personal = None if self._is_new else shelf.personal(plan.task)
+        self._new_good: KeptModel | None = None
+
+    def _known(self) -> ModelRecord | None:
+        try:
+            record = self._shelf.record(self._plan.task)
+            # What cannot be read is replaced; nothing else on the device depends on it.
+            self._shelf.good(self._plan.task)
+            self._shelf.personal(self._plan.task)
+        except StorageError as error:
+            _LOGGER.warning("the models kept for task %s begin anew: %s", self._plan.task, error)
+            self._shelf.forget(self._plan.task)
+            return None
+        return record
+
+    def take_global(self, trainer: Trainer, params: NDArray[np.float32]) -> None:
+        """Measure the received model beside the last good one, on the same examples."""
+        if self._personal is not None:
+            trainer.set_local(self._personal.local)
+        loss = self._loss(trainer, params)
+        good_loss = None if self._good is None else self._loss(trainer, self._good.params)
+        is_worse = good_loss is not None and not loss <= good_loss * (1 + _MARGIN)
+        if is_worse and good_loss is not None:
+            _LOGGER.warning(
+                "round=%s the received model has loss %.4g on this device, that of round %s %.4g: "
+                "predictions stay with the older one",
+                self._plan.round_number,
+                loss,
+                self._record.good_round,
+                good_loss,
+            )
+            self._record = replace(self._record, is_rolled_back=True)
+            return
+        self._new_good = KeptModel(params=params, local=trainer.local())
+        self._record = replace(
+            self._record,
+            good_round=self._plan.round_number,
+            good_loss=loss,
+            is_rolled_back=False,
+        )
+
+    def take_personal(self, trainer: Trainer, backend: Backend) -> None:
+        """Measure the trained model beside the device's own one, and write what is kept."""
+        trained = KeptModel(params=trainer.params(), local=trainer.local())
+        loss = self._loss(trainer, trained.params)
+        own = self._personal
+        if own is not None:
+            trainer.set_local(own.local)
+            own_loss = self._loss(trainer, own.params)
+            if not loss <= own_loss * (1 + _MARGIN):
+                _LOGGER.warning(
+                    "round=%s local training gave loss %.4g, this device's own model has %.4g and "
+                    "is kept",
+                    self._plan.round_number,
+                    loss,
+                    own_loss,
+                )
+                trained, loss = own, own_loss
+        is_new = trained is not own
+        self._record = replace(
+            self._record,
+            last_round=self._plan.round_number,
+            personal_round=self._plan.round_number if is_new else self._record.personal_round,
+            personal_loss=loss,
+            backend=str(backend),
+        )
+        try:
+            self._shelf.keep(
+                self._record,
+                bundle=self._bundle,
+                good=self._new_good,
+                personal=trained if is_new else None,
+            )
+        except StorageError as error:
+            # The round needs no model on this disk.
+            _LOGGER.warning("the models of this round are not kept: %s", error)
+
+    def _loss(self, trainer: Trainer, params: NDArray[np.float32]) -> float:
+        trainer.set_params(params)
+        loss = trainer.evaluate(self._validation.x, self._validation.y).loss
+        return loss if np.isfinite(loss) else float(np.finfo(np.float64).max)
