@@ -16,6 +16,7 @@ from edgefl.training.onnx.compile.differentiate import differentiate
 from edgefl.training.onnx.compile.graph import GraphEmitter
 from edgefl.training.onnx.compile.rules import registry
 from edgefl.training.onnx.runtime.quiet import onnxruntime
+from tests.exact_convolutions import EXACT_CONVOLUTIONS
 from tests.exact_operators import EXACT_OPERATORS
 
 OPSET = 17
@@ -171,7 +172,7 @@ def differentiated(source, inputs, wanted=None, *, batch_axes=None, outputs=None
 
 def evaluator(model: onnx.ModelProto) -> ReferenceEvaluator:
     """Return onnx's reference evaluator with its faults in float64 put right."""
-    return ReferenceEvaluator(model, new_ops=EXACT_OPERATORS)
+    return ReferenceEvaluator(model, new_ops=[*EXACT_OPERATORS, *EXACT_CONVOLUTIONS])
 
 
 def evaluate(reference: ReferenceEvaluator, feeds) -> list[np.ndarray]:
