@@ -36,3 +36,8 @@ def state(kind: str, parameter_name: str) -> str:
 def new_state(kind: str, parameter_name: str) -> str:
     """Return the output that carries the same after the step."""
     return f"{PREFIX}new.{kind}.{parameter_name}"
+
+
+def rounding(parameter_name: str) -> str:
+    """Return the input that carries a uniform number per value, for rounding onto a grid."""
+    return f"{PREFIX}rounding.{parameter_name}"

@@ -18,7 +18,7 @@ from edgefl.training.int8_values import (
     to_integers,
     weight_scales,
 )
-from edgefl.training.onnx.compile.quantize.plan import BiasPlan, Plan, WeightPlan
+from edgefl.training.onnx.compile.quantize.plan import BiasPlan, RoundingPlan, WeightPlan
 
 
 class Hold(enum.Enum):
@@ -64,7 +64,7 @@ class BuiltModel:
 
 
 def build(
-    model: onnx.ModelProto, plan: Plan, holds: Mapping[str, Hold] | None = None
+    model: onnx.ModelProto, plan: RoundingPlan, holds: Mapping[str, Hold] | None = None
 ) -> BuiltModel:
     """Carry out a plan.
 

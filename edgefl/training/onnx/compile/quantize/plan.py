@@ -60,7 +60,7 @@ class BiasPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RoundingPlan:
     """What is rounded.
 
     Attributes:
@@ -80,7 +80,7 @@ def make_plan(
     *,
     float_weights: Collection[str] = (),
     float_values: Collection[str] = (),
-) -> Plan:
+) -> RoundingPlan:
     """Choose what becomes int8.
 
     Convolutions and products with a constant matrix run on int8, and so do the operators between
@@ -113,7 +113,7 @@ def make_plan(
         and not any(value in float_values for value in [*node.input, *node.output])
     ]
     scales = _activation_scales(graph, ranges, layers, carriers)
-    return Plan(
+    return RoundingPlan(
         activations=scales,
         weights=_weight_plans(layers),
         biases=_bias_plans(layers, scales, weights),
