@@ -19,15 +19,13 @@ def values(*shape):
     return RNG.normal(size=shape)
 
 
-def ints(*items):
-    return np.array(items, np.int64)
-
-
 def node(op, inputs, outputs=("y",), **attributes):
     name = f"the_{op}_{outputs[0]}"
-    return helper.make_node(
-        op, list(inputs), list(outputs), name=f"the_{op}_{outputs[0]}", **attributes
-    )
+    return helper.make_node(op, list(inputs), list(outputs), name=name, **attributes)
+
+
+def ints(*items):
+    return np.array(items, np.int64)
 
 
 def check(source, inputs, **options):
