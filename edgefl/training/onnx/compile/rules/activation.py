@@ -110,7 +110,10 @@ def celu(graph: GraphEmitter, node: onnx.NodeProto, dy: str, wanted: Sequence[bo
 def _exponential_slope(
     graph: GraphEmitter, node: onnx.NodeProto, *, positive: float, negative: float, rate: float
 ) -> str:
-    """Emit `positive` where x > 0 and rate y + negative elsewhere; y has the sign of x."""
+    """Emit `positive` where x > 0 and rate y + negative elsewhere; y has the sign of x.
+
+    A slope of less than 1e-7 has lost its digits in float32: it comes out as 0.
+    """
     if positive < 0 or negative < 0:
         raise TrainingError(
             "E-MODEL-OP-FORM",
@@ -158,7 +161,7 @@ def hard_swish(
 def sigmoid(
     graph: GraphEmitter, node: onnx.NodeProto, dy: str, wanted: Sequence[bool]
 ) -> Gradients:
-    """Scale by y (1 - y)."""
+    """Scale by y (1 - y): 0 where |x| is above 18, as onnxruntime's y is then 0 or 1."""
     del wanted
     y = node.output[0]
     slope = graph.emit("Mul", y, graph.emit("Sub", graph.float32(1.0), y))

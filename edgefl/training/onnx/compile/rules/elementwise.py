@@ -186,7 +186,7 @@ def logarithm(
 def clip(graph: GraphEmitter, node: onnx.NodeProto, dy: str, wanted: Sequence[bool]) -> Gradients:
     """Pass the gradient to x within the bounds, and to a bound where x lies past it.
 
-    At exactly a bound it goes to x, as in PyTorch's clamp.
+    At exactly a bound it goes to x, as in PyTorch's clamp to numbers.
     """
     x, y = node.input[0], node.output[0]
     gradients: Gradients = [None] * len(node.input)
@@ -205,7 +205,10 @@ def clip(graph: GraphEmitter, node: onnx.NodeProto, dy: str, wanted: Sequence[bo
 def extreme(
     graph: GraphEmitter, node: onnx.NodeProto, dy: str, wanted: Sequence[bool]
 ) -> Gradients:
-    """Pass the gradient to the operand that was chosen; of equal ones, to the first."""
+    """Pass the gradient to the operand that was chosen; of equal ones, to the first.
+
+    PyTorch would halve it between two equal ones, at the cost of three nodes more.
+    """
     gradients: Gradients = [None] * len(node.input)
     last_wanted = max(index for index, is_wanted in enumerate(wanted) if is_wanted)
     taken: str | None = None
