@@ -2,7 +2,6 @@
 
 import argparse
 import datetime
-import enum
 import importlib
 import importlib.metadata
 import json
@@ -12,10 +11,12 @@ import socket
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import edgefl
+from edgefl.cli.doctor_backends import backend_checks
+from edgefl.cli.doctor_checks import Check, Status
 from edgefl.cli.options import (
     DEFAULT_PORT,
     add_common,
@@ -31,43 +32,23 @@ _OLDEST_CLOCK = datetime.datetime(2025, 1, 1, tzinfo=datetime.UTC)
 """No release is older: a clock before it was never set (many boards begin at 1970)."""
 _REQUIRED = {"numpy": "numpy", "cbor2": "cbor2", "paho.mqtt.client": "paho-mqtt"}
 _PURPOSES = {
-    "onnxruntime": "training on this device",
     "onnx": "edgefl model prepare",
     "amqtt": "edgefl gateway run",
     "matplotlib": "plots",
 }
 
 
-class Status(enum.Enum):
-    """How a check ended."""
-
-    OK = "ok"
-    NOTE = "note"
-    WRONG = "wrong"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """One line of the report.
-
-    Attributes:
-        name: What was looked at.
-        status: Only `WRONG` fails the command.
-        found: What is there.
-        advice: What to do, where something is to be done.
-    """
-
-    name: str
-    status: Status
-    found: str
-    advice: str = ""
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options; the command has no sub-commands."""
     parser.description = (
-        "Check Python, the native module, packages, state folder, port and clock. Exit code 4 if "
-        "something is wrong; notes do not count."
+        "Check Python, the native module, packages, training libraries, state folder, port and "
+        "clock. Exit code 4 if something is wrong; notes do not count."
+    )
+    parser.add_argument(
+        "--selftest",
+        action="store_true",
+        help="also train one step of several small nets with each training library, and compare "
+        "with stored values: run it on a new board",
     )
     parser.add_argument("--state", type=Path, help="a state folder (default: the agent's)")
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="a gateway's port")
@@ -79,7 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run_doctor(options: argparse.Namespace) -> int:
     """Run all checks and show them."""
     port = require_port(options.port)
-    checks = list(_all_checks(options.state or default_state_dir("agent"), port))
+    state_dir = options.state or default_state_dir("agent")
+    checks = list(_all_checks(state_dir, port, runs_selftest=options.selftest))
     is_ok = all(check.status is not Status.WRONG for check in checks)
     if options.json:
         rows = [{**asdict(check), "status": check.status.value} for check in checks]
@@ -91,15 +73,16 @@ def run_doctor(options: argparse.Namespace) -> int:
     return _OK if is_ok else _ENVIRONMENT
 
 
-def _all_checks(state_dir: Path, port: int) -> Iterator[Check]:
+def _all_checks(state_dir: Path, port: int, *, runs_selftest: bool) -> Iterator[Check]:
     yield check_python()
     yield check_word_size(sys.maxsize, platform.machine())
     yield check_native()
     yield check_owner(edgefl.second_owner(Path(edgefl.__file__).parent.parent), _owners())
     for module, distribution in _REQUIRED.items():
         yield check_required(module, distribution)
-    for module in EXTRAS:
+    for module in _PURPOSES:
         yield check_optional(module)
+    yield from backend_checks(runs_selftest=runs_selftest)
     yield check_state_dir(state_dir)
     yield check_port(port)
     yield check_clock(datetime.datetime.now(tz=datetime.UTC))

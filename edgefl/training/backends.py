@@ -19,6 +19,10 @@ from edgefl.training.manifest import Manifest
 
 _PROBE_TIMEOUT_S = 120.0
 _SHOWN_CHARS = 200
+_PACKAGES = {
+    Runtime.ONNX: ("onnxruntime",),
+    Runtime.LITERT: ("ai_edge_litert", "tflite_runtime"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +150,8 @@ def choose_backend(
         for backend in CHOICES
         if runtime in (None, backend.runtime) and provider in (None, backend.provider)
     ]
-    probed = [probe(backend) for backend in asked if _may_be_there(backend)]
+    # A processor that was asked for by name is tried whatever /dev shows: the reason is wanted.
+    probed = [probe(one) for one in asked if provider is not None or may_be_there(one)]
     able = tuple(one for one in probed if one.trains)
     if able:
         return able
@@ -160,13 +165,17 @@ def choose_backend(
     )
 
 
-def _may_be_there(backend: Backend) -> bool:
-    """Spare the child process where nothing is installed that it could load."""
-    packages = {
-        Runtime.ONNX: ("onnxruntime",),
-        Runtime.LITERT: ("ai_edge_litert", "tflite_runtime"),
-    }[backend.runtime]
-    return any(importlib.util.find_spec(package) is not None for package in packages)
+def may_be_there(backend: Backend) -> bool:
+    """Spare the child process where there is nothing that it could load, or no GPU."""
+    is_installed = any(
+        importlib.util.find_spec(package) is not None for package in _PACKAGES[backend.runtime]
+    )
+    return is_installed and (backend.provider is Provider.CPU or _has_gpu())
+
+
+def _has_gpu() -> bool:
+    """Tell whether the kernel shows a device of NVIDIA: a card's, or a Jetson's own GPU."""
+    return any(any(Path("/dev").glob(pattern)) for pattern in ("nvidia*", "nvhost*", "nvgpu*"))
 
 
 def backend_for(manifest: Manifest, able: Sequence[ProbedBackend]) -> Backend:

@@ -4,10 +4,10 @@ It prints one JSON line for each result as soon as there is one, so that a crash
 before it.
 """
 
-import importlib
 import importlib.metadata
 import json
 import sys
+from dataclasses import asdict
 
 from edgefl.training.backends import Backend
 from edgefl.training.kinds import Provider, Runtime
@@ -23,27 +23,9 @@ def main() -> int:
     """Run what the arguments say: MODE RUNTIME PROVIDER."""
     mode, runtime, provider = sys.argv[1:]
     backend = Backend(runtime=Runtime(runtime), provider=Provider(provider))
-    if mode == "selftest":
-        for result in run_cases(backend):
-            _print(
-                {
-                    "name": result.name,
-                    "infers": result.infers,
-                    "trains": result.trains,
-                    "worst": result.worst,
-                    "reason": result.reason,
-                }
-            )
-        return 0
-    result = run_case(load_case(PROBE_CASE), backend)
-    _print(
-        {
-            "version": package_version(backend.runtime),
-            "infers": result.infers,
-            "trains": result.trains,
-            "reason": result.reason,
-        }
-    )
+    cases = run_cases(backend) if mode == "selftest" else [run_case(load_case(PROBE_CASE), backend)]
+    for result in cases:
+        _print({"version": package_version(backend.runtime), **asdict(result)})
     return 0
 
 

@@ -18,7 +18,7 @@ def test_this_installation_is_sound(run, tmp_path: Path) -> None:
     assert ran.code == 0
     assert report["ok"] is True
     names = {check["name"] for check in report["checks"]}
-    assert {"python", "native core", "import package", "onnxruntime", "clock"} <= names
+    assert {"python", "native core", "import package", "backend onnx/cpu", "clock"} <= names
     assert not list(tmp_path.iterdir()), "a check left something behind"
 
 
@@ -40,7 +40,7 @@ def test_an_absent_package_is_a_note_with_the_extra_that_brings_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(packages.importlib.util, "find_spec", lambda _: None)
-    check = doctor.check_optional("onnxruntime")
+    check = doctor.check_optional("onnx")
     assert check.status is Status.NOTE
     assert "edgefl-runtime[onnx]" in check.advice
 
