@@ -41,23 +41,32 @@ def recurrent(
             activations; E-MODEL-SHAPE for an unknown sequence length.
     """
     form = read_form(graph, node)
-    directions = reverse_directions(graph, node, form, dys)
-    gradients: Gradients = [None] * len(node.input)
+    return sum_over_time(graph, form, reverse_directions(graph, node, form, dys), wanted)
+
+
+Direction = tuple[DirectionInputs, DirectionGradients]
+
+
+def sum_over_time(
+    graph: GraphEmitter,
+    form: RecurrentForm,
+    directions: Sequence[Direction],
+    wanted: Sequence[bool],
+) -> Gradients:
+    """Emit the wanted gradients from what `reverse_directions` gave."""
+    gradients: Gradients = [None] * len(wanted)
     emitters: dict[int, Callable[[], str]] = {
         at.X: lambda: _x_gradient(graph, form, directions),
-        at.W: lambda: _stacked(graph, [_w_gradient(graph, d) for d in directions]),
-        at.R: lambda: _stacked(graph, [_r_gradient(graph, d[1]) for d in directions]),
-        at.B: lambda: _stacked(graph, [_b_gradient(graph, d[1]) for d in directions]),
-        at.INITIAL_HIDDEN: lambda: _stacked(graph, [d.initial_hidden for _, d in directions]),
-        at.INITIAL_CELL: lambda: _stacked(graph, [d.initial_cell or "" for _, d in directions]),
+        at.W: lambda: stacked(graph, [_w_gradient(graph, d) for d in directions]),
+        at.R: lambda: stacked(graph, [_r_gradient(graph, d[1]) for d in directions]),
+        at.B: lambda: stacked(graph, [_b_gradient(graph, d[1]) for d in directions]),
+        at.INITIAL_HIDDEN: lambda: stacked(graph, [d.initial_hidden for _, d in directions]),
+        at.INITIAL_CELL: lambda: stacked(graph, [d.initial_cell or "" for _, d in directions]),
     }
     for index, emit in emitters.items():
         if index < len(wanted) and wanted[index]:
             gradients[index] = emit()
     return gradients
-
-
-Direction = tuple[DirectionInputs, DirectionGradients]
 
 
 def reverse_directions(
@@ -144,14 +153,14 @@ def _biases(graph: GraphEmitter, form: RecurrentForm, index: int) -> tuple[str |
     return w_bias, r_bias
 
 
-def _stacked(graph: GraphEmitter, parts: list[str]) -> str:
+def stacked(graph: GraphEmitter, parts: list[str]) -> str:
     """Put the parts of the directions behind one another on a new first axis."""
     axis = graph.int64s([0])
     rows = [graph.emit("Unsqueeze", part, axis) for part in parts]
     return rows[0] if len(rows) == 1 else graph.emit("Concat", *rows, axis=0)
 
 
-def _x_gradient(graph: GraphEmitter, form: RecurrentForm, directions: list[Direction]) -> str:
+def _x_gradient(graph: GraphEmitter, form: RecurrentForm, directions: Sequence[Direction]) -> str:
     parts = [graph.emit("MatMul", found.input_gates, read.w) for read, found in directions]
     total = parts[0] if len(parts) == 1 else graph.emit("Add", *parts)
     return graph.reshape(total, (form.steps, None, form.features))

@@ -1,0 +1,9 @@
+"""Gradients clipped example by example, for example-level DP-SGD."""
+
+from edgefl.training.onnx.compile.perexample.clip import (
+    ClippedGradients,
+    ExampleForm,
+    emit_clipped_gradients,
+)
+
+__all__ = ["ClippedGradients", "ExampleForm", "emit_clipped_gradients"]
