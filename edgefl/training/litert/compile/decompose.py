@@ -1,0 +1,252 @@
+"""Rewrites ONNX operators that TFLite lacks as several that it has, before shapes are fixed."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper
+
+from edgefl.training.onnx.compile.attributes import (
+    float_attribute,
+    int_attribute,
+    ints_attribute,
+)
+from edgefl.training.onnx.names import PREFIX
+
+_PREFIX = PREFIX + "litert."
+
+
+class Rewriter:
+    """Collects nodes and constants of a graph that is being rewritten."""
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+        self._count = 0
+
+    def new_name(self) -> str:
+        """Return a name that no model uses."""
+        self._count += 1
+        return f"{_PREFIX}{self._count}"
+
+    def emit(
+        self, op_type: str, *inputs: str, to: str | None = None, **attributes: int | Sequence[int]
+    ) -> str:
+        """Append a node and return the name of its output."""
+        name = to or self.new_name()
+        node = helper.make_node(op_type, list(inputs), [name], name=name)
+        node.attribute.extend(
+            helper.make_attribute(key, value) for key, value in attributes.items()
+        )
+        self.nodes.append(node)
+        return name
+
+    def constant(self, value: NDArray[np.generic]) -> str:
+        """Return the name of a constant."""
+        name = self.new_name()
+        self.constants.append(numpy_helper.from_array(np.asarray(value), name))
+        return name
+
+    def float32(self, value: float) -> str:
+        """Return the name of a single number."""
+        return self.constant(np.array(value, np.float32))
+
+
+Rewrite = Callable[[Rewriter, onnx.NodeProto], None]
+
+
+def decompose(graph: onnx.GraphProto) -> onnx.GraphProto:
+    """Return the graph with rewritten nodes.
+
+    Args:
+        graph: Standard operators.
+
+    Returns:
+        A graph that computes the same.
+    """
+    rewriter = Rewriter()
+    for node in graph.node:
+        _rewrite(rewriter, node)
+    return helper.make_graph(
+        rewriter.nodes,
+        graph.name,
+        list(graph.input),
+        list(graph.output),
+        [*graph.initializer, *rewriter.constants],
+    )
+
+
+def _rewrite(rewriter: Rewriter, node: onnx.NodeProto) -> None:
+    rewrite = _REWRITES.get(node.op_type)
+    if rewrite is None:
+        rewriter.nodes.append(node)
+    else:
+        rewrite(rewriter, node)
+
+
+def _choice(rewriter: Rewriter, node: onnx.NodeProto) -> None:
+    """Compute both branches of an If and choose between their results.
+
+    The branches of a training step are short, and a choice between subgraphs would keep the
+    interpreter from planning its memory once.
+    """
+    branches = {attribute.name: attribute.g for attribute in node.attribute}
+    results = [_inline(rewriter, branches[name]) for name in ("then_branch", "else_branch")]
+    for output, chosen, other in zip(node.output, *results, strict=True):
+        rewriter.emit("Where", node.input[0], chosen, other, to=output)
+
+
+def _inline(rewriter: Rewriter, body: onnx.GraphProto) -> list[str]:
+    """Append the nodes of a body under new names and return those of its outputs."""
+    renamed = {
+        name: rewriter.new_name()
+        for name in [
+            *(tensor.name for tensor in body.initializer),
+            *(output for inner in body.node for output in inner.output if output),
+        ]
+    }
+    for tensor in body.initializer:
+        copied = onnx.TensorProto()
+        copied.CopyFrom(tensor)
+        copied.name = renamed[tensor.name]
+        rewriter.constants.append(copied)
+    for inner in body.node:
+        copied_node = onnx.NodeProto()
+        copied_node.CopyFrom(inner)
+        copied_node.input[:] = [renamed.get(name, name) for name in inner.input]
+        copied_node.output[:] = [renamed.get(name, name) for name in inner.output]
+        _rewrite(rewriter, copied_node)
+    return [renamed.get(value.name, value.name) for value in body.output]
+
+
+def _batch_normalization(rewriter: Rewriter, node: onnx.NodeProto) -> None:
+    """Write y = x a + b with a = scale / sqrt(variance + epsilon) and b = bias - mean a."""
+    x, scale, bias, mean, variance = node.input[:5]
+    epsilon = rewriter.float32(float_attribute(node, "epsilon", 1e-5))
+    root = rewriter.emit("Sqrt", rewriter.emit("Add", variance, epsilon))
+    slope = rewriter.emit("Div", scale, root)
+    shift = rewriter.emit("Sub", bias, rewriter.emit("Mul", mean, slope))
+    # The channel axis is the second one; the number of axes after it comes from the input's shape.
+    sizes = rewriter.emit("Slice", rewriter.emit("Shape", x), *_past_channels(rewriter))
+    trailing = rewriter.emit("Mul", sizes, rewriter.constant(np.array([0], np.int64)))
+    trailing = rewriter.emit("Add", trailing, rewriter.constant(np.array([1], np.int64)))
+    size = rewriter.constant(np.array([-1], np.int64))
+    shape = rewriter.emit("Concat", size, trailing, axis=0)
+    slope, shift = (rewriter.emit("Reshape", value, shape) for value in (slope, shift))
+    rewriter.emit("Add", rewriter.emit("Mul", x, slope), shift, to=node.output[0])
+
+
+def _past_channels(rewriter: Rewriter) -> tuple[str, str]:
+    first = rewriter.constant(np.array([2], np.int64))
+    last = rewriter.constant(np.array([np.iinfo(np.int64).max], np.int64))
+    return first, last
+
+
+def _global_average_pool(rewriter: Rewriter, node: onnx.NodeProto) -> None:
+    """Average over all axes past the channels, by flattening them to one."""
+    x = node.input[0]
+    rows = rewriter.emit("Reshape", x, rewriter.constant(np.array([0, 0, -1], np.int64)))
+    means = rewriter.emit("ReduceMean", rows, axes=[2], keepdims=1)
+    sizes = rewriter.emit("Slice", rewriter.emit("Shape", x), *_past_channels(rewriter))
+    ones = rewriter.emit("Mul", sizes, rewriter.constant(np.array([0], np.int64)))
+    ones = rewriter.emit("Add", ones, rewriter.constant(np.array([1], np.int64)))
+    kept = rewriter.constant(np.array([0, 0], np.int64))
+    shape = rewriter.emit("Concat", kept, ones, axis=0)
+    rewriter.emit("Reshape", means, shape, to=node.output[0])
+
+
+def _layer_normalization(rewriter: Rewriter, node: onnx.NodeProto) -> None:
+    """Write y = (x - mean) / sqrt(variance + epsilon) * scale + bias over the last axes."""
+    axis = int_attribute(node, "axis", -1)
+    if axis != -1:
+        rewriter.nodes.append(node)
+        return
+    x, scale = node.input[:2]
+    mean = rewriter.emit("ReduceMean", x, axes=[-1], keepdims=1)
+    centred = rewriter.emit("Sub", x, mean)
+    variance = rewriter.emit(
+        "ReduceMean", rewriter.emit("Mul", centred, centred), axes=[-1], keepdims=1
+    )
+    epsilon = rewriter.float32(float_attribute(node, "epsilon", 1e-5))
+    inverse = rewriter.emit(
+        "Reciprocal", rewriter.emit("Sqrt", rewriter.emit("Add", variance, epsilon))
+    )
+    extra = dict(zip(node.output[1:], (mean, inverse), strict=False))
+    for output, value in extra.items():
+        if output:
+            rewriter.emit("Identity", value, to=output)
+    has_bias = len(node.input) > 2 and bool(node.input[2])
+    normal = rewriter.emit("Mul", centred, inverse)
+    scaled = rewriter.emit("Mul", normal, scale, to=None if has_bias else node.output[0])
+    if has_bias:
+        rewriter.emit("Add", scaled, node.input[2], to=node.output[0])
+
+
+def _softplus(rewriter: Rewriter, node: onnx.NodeProto) -> None:
+    """Write log(1 + e^x) as max(x, 0) + log(1 + e^-|x|), which never overflows."""
+    x = node.input[0]
+    small = rewriter.emit("Exp", rewriter.emit("Neg", rewriter.emit("Abs", x)))
+    tail = rewriter.emit("Log", rewriter.emit("Add", small, rewriter.float32(1.0)))
+    rewriter.emit("Add", rewriter.emit("Relu", x), tail, to=node.output[0])
+
+
+def _hard_sigmoid(rewriter: Rewriter, node: onnx.NodeProto) -> None:
+    slope = rewriter.float32(float_attribute(node, "alpha", 0.2))
+    shift = rewriter.float32(float_attribute(node, "beta", 0.5))
+    line = rewriter.emit("Add", rewriter.emit("Mul", node.input[0], slope), shift)
+    low = rewriter.emit("Max", line, rewriter.float32(0.0))
+    rewriter.emit("Min", low, rewriter.float32(1.0), to=node.output[0])
+
+
+def _prelu(rewriter: Rewriter, node: onnx.NodeProto) -> None:
+    x, slope = node.input
+    negative = rewriter.emit("Mul", rewriter.emit("Min", x, rewriter.float32(0.0)), slope)
+    rewriter.emit("Add", rewriter.emit("Relu", x), negative, to=node.output[0])
+
+
+def _reciprocal(rewriter: Rewriter, node: onnx.NodeProto) -> None:
+    rewriter.emit("Div", rewriter.float32(1.0), node.input[0], to=node.output[0])
+
+
+def _mean(rewriter: Rewriter, node: onnx.NodeProto) -> None:
+    share = rewriter.float32(1.0 / len(node.input))
+    rewriter.emit("Mul", rewriter.emit("Sum", *node.input), share, to=node.output[0])
+
+
+def _softsign(rewriter: Rewriter, node: onnx.NodeProto) -> None:
+    x = node.input[0]
+    bound = rewriter.emit("Add", rewriter.emit("Abs", x), rewriter.float32(1.0))
+    rewriter.emit("Div", x, bound, to=node.output[0])
+
+
+def _reduce_of_squares(rewriter: Rewriter, node: onnx.NodeProto) -> None:
+    """Write ReduceSumSquare and ReduceL2 as a sum of squares, the latter with its root."""
+    x = node.input[0]
+    squares = rewriter.emit("Mul", x, x)
+    axes = ints_attribute(node, "axes")
+    keep = int_attribute(node, "keepdims", 1)
+    inputs = [squares] if axes is None else [squares, rewriter.constant(np.array(axes, np.int64))]
+    is_norm = node.op_type == "ReduceL2"
+    total = rewriter.emit(
+        "ReduceSum", *inputs, keepdims=keep, to=None if is_norm else node.output[0]
+    )
+    if is_norm:
+        rewriter.emit("Sqrt", total, to=node.output[0])
+
+
+_REWRITES: dict[str, Rewrite] = {
+    "BatchNormalization": _batch_normalization,
+    "GlobalAveragePool": _global_average_pool,
+    "HardSigmoid": _hard_sigmoid,
+    "If": _choice,
+    "LayerNormalization": _layer_normalization,
+    "Mean": _mean,
+    "PRelu": _prelu,
+    "Reciprocal": _reciprocal,
+    "ReduceL2": _reduce_of_squares,
+    "ReduceSumSquare": _reduce_of_squares,
+    "Softplus": _softplus,
+    "Softsign": _softsign,
+}

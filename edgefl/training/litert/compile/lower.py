@@ -1,0 +1,178 @@
+"""Writes a training bundle's ONNX graphs as TFLite files: one compiler serves both runtimes."""
+
+from collections.abc import Sequence
+
+import onnx
+
+from edgefl.errors import TrainingError
+from edgefl.training.bundle import FEATURES_TFLITE, MODEL_TFLITE
+from edgefl.training.kinds import Runtime
+from edgefl.training.litert.compile.lowering import Lowering, Unsupported
+from edgefl.training.litert.compile.rules import registry
+from edgefl.training.litert.compile.static_graph import StaticGraph, make_static
+from edgefl.training.litert.format.encode import write_model
+from edgefl.training.litert.format.kinds import Builtin
+from edgefl.training.litert.format.model import ModelFile, Signature, Subgraph
+from edgefl.training.litert.names import FEATURES, INFER, TRAIN
+from edgefl.training.manifest import Manifest, Program
+from edgefl.training.onnx.compile.attributes import describe
+
+DEFAULT_BATCH_ROWS = 16
+MINIMUM_VERSION = "2.14.0"
+"""Oldest release that runs the files: tflite-runtime; every ai-edge-litert is newer."""
+
+
+def lower(
+    train_model: onnx.ModelProto,
+    eval_model: onnx.ModelProto,
+    features_model: onnx.ModelProto | None,
+    manifest: Manifest,
+    *,
+    batch_rows: int = DEFAULT_BATCH_ROWS,
+) -> tuple[dict[str, bytes], Program]:
+    """Write the TFLite form of a bundle.
+
+    Args:
+        train_model: One training step, with names as in `edgefl.training.onnx.names`.
+        eval_model: The whole model with its parameters as inputs.
+        features_model: The frozen front part, where the manifest lists features.
+        manifest: The bundle's manifest; only its tensors' names are read.
+        batch_rows: Rows of every call; a smaller batch is filled up with rows of weight 0.
+
+    Returns:
+        Files by name for `Bundle.contents`, and the program for the manifest.
+
+    Raises:
+        TrainingError: E-LITERT-OPERATORS with everything that has no builtin form, E-LITERT-SHAPE,
+            or E-LITERT-BATCH.
+    """
+    if batch_rows < 1:
+        raise TrainingError(
+            "E-LITERT-BATCH", "at least 1 row per call", str(batch_rows), "set --batch-rows"
+        )
+    named = {TRAIN: train_model, INFER: eval_model}
+    files = {MODEL_TFLITE: write_entries(named, batch_rows=batch_rows)}
+    if features_model is not None:
+        named = {FEATURES: features_model}
+        files[FEATURES_TFLITE] = write_entries(named, batch_rows=batch_rows)
+    program = Program(
+        runtime=Runtime.LITERT,
+        minimum_version=MINIMUM_VERSION,
+        facts={"batch_rows": batch_rows, "parameters": manifest.dimension},
+    )
+    return files, program
+
+
+def write_entries(models: dict[str, onnx.ModelProto], *, batch_rows: int) -> bytes:
+    """Return a TFLite file with one signature for each model.
+
+    Args:
+        models: ONNX models by name of the signature; the first is what a plain call runs.
+        batch_rows: Size of every axis that has only a name.
+
+    Returns:
+        The file's bytes.
+
+    Raises:
+        TrainingError: E-LITERT-OPERATORS or E-LITERT-SHAPE.
+    """
+    subgraphs: list[Subgraph] = []
+    signatures: list[Signature] = []
+    for key, model in models.items():
+        graph = make_static(model, batch_rows=batch_rows)
+        subgraph = lower_graph(graph, key)
+        subgraphs.append(subgraph)
+        signatures.append(
+            Signature(
+                key=key,
+                subgraph=len(subgraphs) - 1,
+                inputs=dict(zip(graph.inputs, subgraph.inputs, strict=True)),
+                outputs=dict(zip(graph.outputs, subgraph.outputs, strict=True)),
+            )
+        )
+    return write_model(ModelFile(subgraphs=subgraphs, signatures=signatures))
+
+
+def lower_graph(graph: StaticGraph, name: str) -> Subgraph:
+    """Write one graph with builtin operators.
+
+    Args:
+        graph: What to write.
+        name: Of the subgraph, for people.
+
+    Returns:
+        The subgraph; inputs and outputs in the graph's order.
+
+    Raises:
+        TrainingError: E-LITERT-OPERATORS with everything that has no builtin form.
+    """
+    obstacles = [
+        f"{describe(node)} (no such operator)"
+        for node in graph.nodes
+        if registry.find_rule(node) is None
+    ]
+    if obstacles:
+        raise _unsupported(obstacles)
+    low = Lowering(graph, name)
+    for node in graph.nodes:
+        rule = registry.find_rule(node)
+        try:
+            if rule is not None:
+                rule(low, node)
+        except Unsupported as reason:
+            obstacles.append(f"{describe(node)} ({reason})")
+            _go_on_without(low, node)
+    if obstacles:
+        raise _unsupported(obstacles)
+    for value in graph.outputs:
+        low.subgraph.outputs.append(_own_tensor(low, value))
+    _drop_unread(low.subgraph)
+    return low.subgraph
+
+
+def _go_on_without(low: Lowering, node: onnx.NodeProto) -> None:
+    """Give the outputs of a refused node empty tensors, so that later nodes are looked at too."""
+    for output in node.output:
+        if output:
+            low.set(output, low.new_tensor(low.shape(output) or (1,), low.kind(output)))
+
+
+def _own_tensor(low: Lowering, value: str) -> int:
+    """Return a tensor for an output that is neither an input, nor a constant, nor taken."""
+    tensor = low.plain(value)
+    taken = {*low.subgraph.inputs, *low.subgraph.outputs}
+    if tensor in taken or low.subgraph.tensors[tensor].content is not None:
+        shape = low.tensor_shape(tensor)
+        kind = low.subgraph.tensors[tensor].kind
+        return low.emit(Builtin.RESHAPE, [tensor, low.int32s(shape)], shape, kind)
+    return tensor
+
+
+def _drop_unread(subgraph: Subgraph) -> None:
+    """Take out operators whose results nobody reads, then tensors that nobody names."""
+    read = set(subgraph.outputs)
+    kept = []
+    for operator in reversed(subgraph.operators):
+        if read.intersection(operator.outputs):
+            kept.append(operator)
+            read.update(operator.inputs)
+    subgraph.operators = kept[::-1]
+    named = {*subgraph.inputs, *subgraph.outputs, *read}
+    named.update(output for operator in kept for output in operator.outputs)
+    left = [index for index in range(len(subgraph.tensors)) if index in named]
+    places = {old: new for new, old in enumerate(left)} | {-1: -1}
+    subgraph.tensors = [subgraph.tensors[index] for index in left]
+    subgraph.inputs = [places[index] for index in subgraph.inputs]
+    subgraph.outputs = [places[index] for index in subgraph.outputs]
+    for operator in subgraph.operators:
+        operator.inputs = tuple(places[index] for index in operator.inputs)
+        operator.outputs = tuple(places[index] for index in operator.outputs)
+
+
+def _unsupported(obstacles: Sequence[str]) -> TrainingError:
+    return TrainingError(
+        "E-LITERT-OPERATORS",
+        "a training step that TFLite's builtin operators can do",
+        "; ".join(obstacles),
+        "prepare the bundle for ONNX Runtime alone, or train only layers after these",
+    )
