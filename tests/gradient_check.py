@@ -18,6 +18,7 @@ from edgefl.training.onnx.compile.rules import registry
 from edgefl.training.onnx.runtime.quiet import onnxruntime
 from tests.exact_convolutions import EXACT_CONVOLUTIONS
 from tests.exact_operators import EXACT_OPERATORS
+from tests.exact_quantization import EXACT_QUANTIZATION
 
 OPSET = 17
 IR_VERSION = 8
@@ -172,7 +173,8 @@ def differentiated(source, inputs, wanted=None, *, batch_axes=None, outputs=None
 
 def evaluator(model: onnx.ModelProto) -> ReferenceEvaluator:
     """Return onnx's reference evaluator with its faults in float64 put right."""
-    return ReferenceEvaluator(model, new_ops=[*EXACT_OPERATORS, *EXACT_CONVOLUTIONS])
+    operators = [*EXACT_OPERATORS, *EXACT_CONVOLUTIONS, *EXACT_QUANTIZATION]
+    return ReferenceEvaluator(model, new_ops=operators)
 
 
 def evaluate(reference: ReferenceEvaluator, feeds) -> list[np.ndarray]:
