@@ -72,7 +72,7 @@ class Case:
             emitter,
             list(self.model.graph.node),
             self.trainable,
-            batch_input="x",
+            batch_inputs=["x"],
             output="rows",
             example_gradients=emit_error(emitter),
             emit_example_gradients=emit_error,

@@ -4,6 +4,7 @@ from edgefl.training.onnx.compile.perexample.clip import (
     ClippedGradients,
     ExampleForm,
     emit_clipped_gradients,
+    why_examples_are_mixed,
 )
 
-__all__ = ["ClippedGradients", "ExampleForm", "emit_clipped_gradients"]
+__all__ = ["ClippedGradients", "ExampleForm", "emit_clipped_gradients", "why_examples_are_mixed"]

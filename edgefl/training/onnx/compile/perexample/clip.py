@@ -57,7 +57,7 @@ def emit_clipped_gradients(
     nodes: Sequence[onnx.NodeProto],
     trainable: Sequence[str],
     *,
-    batch_input: str,
+    batch_inputs: Sequence[str],
     output: str,
     example_gradients: str,
     emit_example_gradients: Callable[[GraphEmitter], str],
@@ -79,7 +79,7 @@ def emit_clipped_gradients(
         graph: Where to emit.
         nodes: Forward nodes in execution order.
         trainable: Names of the trainable tensors.
-        batch_input: The input whose first axis is the batch.
+        batch_inputs: The inputs whose first axis is the batch.
         output: The value that the loss reads.
         example_gradients: Row i is the gradient of example i's own loss with respect to `output`,
             not weighted.
@@ -101,7 +101,7 @@ def emit_clipped_gradients(
     if form is not ExampleForm.SCAN:
         before = len(graph.nodes)
         try:
-            places = follow_examples(graph, nodes, batch_input, output)
+            places = follow_examples(graph, nodes, batch_inputs, [output])
             found = vectorised_norms(graph, nodes, trainable, places, output, example_gradients)
         except (MixedExamplesError, NotVectorisedError) as error:
             del graph.nodes[before:]
@@ -118,7 +118,7 @@ def emit_clipped_gradients(
         graph,
         nodes,
         trainable,
-        batch_input=batch_input,
+        batch_inputs=batch_inputs,
         output=output,
         emit_example_gradients=emit_example_gradients,
         weights=weights,
@@ -127,6 +127,24 @@ def emit_clipped_gradients(
     return ClippedGradients(
         gradients=scanned.gradients, norms=scanned.norms, form=ExampleForm.SCAN, reason=reason
     )
+
+
+def why_examples_are_mixed(
+    graph: GraphEmitter,
+    nodes: Sequence[onnx.NodeProto],
+    batch_inputs: Sequence[str],
+    outputs: Sequence[str],
+) -> str:
+    """Return why values of one example may depend on another; empty where they do not.
+
+    A frozen front part that runs on whole batches must keep examples apart too, or clipping after
+    it protects none of them.
+    """
+    try:
+        follow_examples(graph, nodes, batch_inputs, outputs)
+    except MixedExamplesError as error:
+        return str(error)
+    return ""
 
 
 def _clip(graph: GraphEmitter, squared_norms: str, weights: str) -> tuple[str, str]:

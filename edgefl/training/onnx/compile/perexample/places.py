@@ -121,30 +121,33 @@ def place_of(*op_types: str) -> Callable[[PlaceRule], PlaceRule]:
 
 
 def follow_examples(
-    graph: GraphEmitter, nodes: Sequence[onnx.NodeProto], batch_input: str, output: str
+    graph: GraphEmitter,
+    nodes: Sequence[onnx.NodeProto],
+    batch_inputs: Sequence[str],
+    outputs: Sequence[str],
 ) -> Places:
     """Return where each value holds its examples.
 
     Args:
         graph: Knows the shapes of the forward model.
         nodes: Forward nodes in execution order.
-        batch_input: The input whose first axis is the batch.
-        output: The value that the loss reads, one row per example.
+        batch_inputs: The inputs whose first axis is the batch.
+        outputs: Values that must have one row per example.
 
     Returns:
-        Places of the input and of every node's outputs; other values are the same for all.
+        Places of the inputs and of every node's outputs; other values are the same for all.
 
     Raises:
         MixedExamplesError: A node mixes examples or may.
     """
-    places: dict[str, Place | None] = {batch_input: Place(axis=0)}
+    places: dict[str, Place | None] = {value: Place(axis=0) for value in batch_inputs}
     for node in nodes:
         inputs = [places.get(value) for value in node.input]
         place = _place_after(graph, node, inputs)
         for index, value in enumerate(node.output):
             if value:
                 places[value] = _moved_for_output(node, place, index)
-    if places.get(output) != Place(axis=0):
+    if any(places.get(output) != Place(axis=0) for output in outputs):
         raise MixedExamplesError(nodes[-1])
     return places
 

@@ -30,7 +30,7 @@ def scan_examples(
     nodes: Sequence[onnx.NodeProto],
     trainable: Sequence[str],
     *,
-    batch_input: str,
+    batch_inputs: Sequence[str],
     output: str,
     emit_example_gradients: Callable[[GraphEmitter], str],
     weights: str,
@@ -44,7 +44,7 @@ def scan_examples(
         graph: Where to emit.
         nodes: Forward nodes in execution order.
         trainable: Names of the trainable tensors.
-        batch_input: The input whose first axis is the batch.
+        batch_inputs: The inputs whose first axis is the batch.
         output: The value that the loss reads.
         emit_example_gradients: Emits the gradient of each example's loss with respect to `output`.
         weights: float32 [N].
@@ -53,14 +53,15 @@ def scan_examples(
     Returns:
         Gradients and norms.
     """
-    dependent = _depending_on(nodes, batch_input)
+    dependent = _depending_on(nodes, batch_inputs)
     totals = [graph.new_name("total") for _ in trainable]
-    example, target, weight = (graph.new_name(n) for n in ("example", "target", "weight"))
+    examples = [graph.new_name("example") for _ in batch_inputs]
+    target, weight = graph.new_name("target"), graph.new_name("weight")
     first = graph.int64s([0])
     with graph.subgraph() as body_nodes:
         renamed = {
-            batch_input: graph.emit("Unsqueeze", example, first),
-            names.TARGET: graph.emit("Unsqueeze", target, first),
+            whole: graph.emit("Unsqueeze", one, first)
+            for whole, one in zip([*batch_inputs, names.TARGET], [*examples, target], strict=True)
         }
         forward_at = len(body_nodes)
         output_gradient = emit_example_gradients(graph)
@@ -75,17 +76,17 @@ def scan_examples(
         _needed([_renamed(node, renamed) for node in body_nodes], results),
         graph.new_name("one_example"),
         [_value(name) for name in totals]
-        + [helper.make_empty_tensor_value_info(name) for name in (example, target)]
+        + [helper.make_empty_tensor_value_info(name) for name in (*examples, target)]
         + [_value(weight)],
         [_value(name) for name in results],
     )
     zeros = [_zeros(graph, name, nodes[-1]) for name in trainable]
     emitted = graph.emit_outputs(
         "Scan",
-        [*zeros, batch_input, names.TARGET, weights],
+        [*zeros, *batch_inputs, names.TARGET, weights],
         len(results),
         body=body,
-        num_scan_inputs=3,
+        num_scan_inputs=len(batch_inputs) + 2,
     )
     return ScannedGradients(
         gradients=dict(zip(trainable, emitted[:-1], strict=True)), norms=emitted[-1]
@@ -106,9 +107,11 @@ def _added(
     ]
 
 
-def _depending_on(nodes: Sequence[onnx.NodeProto], batch_input: str) -> list[onnx.NodeProto]:
+def _depending_on(
+    nodes: Sequence[onnx.NodeProto], batch_inputs: Sequence[str]
+) -> list[onnx.NodeProto]:
     """Return the nodes that read the examples; the others are run once, outside the loop."""
-    reached = {batch_input}
+    reached = set(batch_inputs)
     found = []
     for node in nodes:
         if reached & values_read_by(node):
