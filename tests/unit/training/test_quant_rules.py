@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper
 
 from edgefl.errors import TrainingError
-from tests.gradient_check import check_gradients, run_gradients
+from tests.gradient_check import check_gradients, differentiated, run_gradients
 
 
 def rounded(name, scale, zero_point, *, axis=None):
@@ -93,16 +93,19 @@ def test_gradients_through_an_integer_weight_reach_the_input():
     check_gradients([up, product], {**inputs, **constants}, ["x", "b"], batch_axes={"x": 0})
 
 
-@pytest.mark.parametrize("op", ["DynamicQuantizeLinear", "MatMulInteger"])
-def test_integer_operators_are_refused_with_advice(op):
+@pytest.mark.parametrize(
+    ("last", "op"), [("sums", "MatMulInteger"), ("q", "DynamicQuantizeLinear")]
+)
+def test_integer_operators_are_refused_with_advice(last, op):
     nodes = [
         helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"], name="the_rounding"),
         helper.make_node("MatMulInteger", ["q", "w", "z"], ["sums"], name="the_product"),
-        helper.make_node("Cast", ["sums"], ["floats"], to=1),
-        helper.make_node("Mul", ["floats", "s"], ["y"]),
+        helper.make_node("Cast", [last], ["floats"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["floats", "factor"], ["y"]),
     ]
-    weight = numpy_helper.to_array(numpy_helper.from_array(np.ones((3, 2), np.int8), "w"))
+    values = {"x": np.ones((2, 3)), "w": np.ones((3, 2), np.int8), "factor": np.float32(0.5)}
     with pytest.raises(TrainingError) as refusal:
-        run_gradients(nodes, {"x": np.ones((2, 3)), "w": weight}, ["x"])
+        differentiated(nodes, values, ["x"], outputs=["y"])
     assert refusal.value.code == "E-MODEL-OP-FORM"
+    assert f"{op} 'the_" in str(refusal.value)
     assert "static" in str(refusal.value)
