@@ -36,8 +36,8 @@ class GraphEmitter:
         self.constants: list[onnx.TensorProto] = []
         self._count = 0
         self._constant_names: dict[tuple[str, tuple[int, ...], bytes], str] = {}
-        self._shapes = _known_shapes(model.graph)
-        self._types = _known_types(model.graph)
+        self._shapes = known_shapes(model)
+        self._types = known_types(model)
         self._initializers = {tensor.name: tensor for tensor in model.graph.initializer}
 
     def known_shape(self, value: str) -> Shape | None:
@@ -204,7 +204,9 @@ def values_read_by(node: onnx.NodeProto) -> set[str]:
     return read
 
 
-def _known_shapes(graph: onnx.GraphProto) -> dict[str, Shape]:
+def known_shapes(model: onnx.ModelProto) -> dict[str, Shape]:
+    """Return the shape of each value after shape inference; None stands for the batch axis."""
+    graph = model.graph
     shapes: dict[str, Shape] = {}
     for value in [*graph.input, *graph.value_info, *graph.output]:
         tensor = value.type.tensor_type
@@ -217,7 +219,9 @@ def _known_shapes(graph: onnx.GraphProto) -> dict[str, Shape]:
     return shapes
 
 
-def _known_types(graph: onnx.GraphProto) -> dict[str, int]:
+def known_types(model: onnx.ModelProto) -> dict[str, int]:
+    """Return the `TensorProto.DataType` of each value after shape inference."""
+    graph = model.graph
     types = {
         value.name: int(value.type.tensor_type.elem_type)
         for value in [*graph.input, *graph.value_info, *graph.output]

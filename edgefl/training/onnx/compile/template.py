@@ -8,7 +8,7 @@ Source: Protocol Buffers encoding guide (wire types); field numbers from onnx.pr
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
@@ -30,58 +30,70 @@ class ExportTemplate:
     Attributes:
         template: The bytes around the holes.
         splice_offsets: Position in `template` of each trainable tensor's hole.
+        kept_offsets: Position in `template` of the values of each tensor that is changed in place.
     """
 
     template: bytes
     splice_offsets: dict[str, int]
+    kept_offsets: dict[str, int] = field(default_factory=dict)
 
 
-def make_template(model: onnx.ModelProto, trainable: Sequence[str]) -> ExportTemplate:
+def make_template(
+    model: onnx.ModelProto, trainable: Sequence[str], *, kept: Sequence[str] = ()
+) -> ExportTemplate:
     """Serialize a model and cut out the values of its trainable tensors.
 
     Args:
-        model: Normalized model; its trainable tensors are rewritten as little-endian raw data.
-        trainable: Their names, in the model's own order.
+        model: Normalized model; the tensors named here are rewritten as little-endian raw data.
+        trainable: Names of the trainable tensors, in the model's own order.
+        kept: Names of tensors whose values stay and whose position is wanted.
 
     Returns:
         The template.
 
     Raises:
-        ValueError: A trainable tensor was not found in the bytes.
+        ValueError: A tensor was not found in the bytes.
     """
-    wanted = set(trainable)
+    wanted = {*trainable, *kept}
     for tensor in model.graph.initializer:
         if tensor.name in wanted:
-            values = numpy_helper.to_array(tensor).astype("<f4")
+            values = numpy_helper.to_array(tensor).astype("<f4", copy=False)
             tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
-    return cut_values(model.SerializeToString(deterministic=True), wanted)
+    return cut_values(model.SerializeToString(deterministic=True), trainable, kept=kept)
 
 
-def cut_values(serialized: bytes, wanted: Collection[str]) -> ExportTemplate:
+def cut_values(
+    serialized: bytes, wanted: Collection[str], *, kept: Collection[str] = ()
+) -> ExportTemplate:
     """Cut the raw data of some initializers out of a serialized model.
 
     Args:
         serialized: Bytes of a model.
         wanted: Names of initializers that hold raw data.
+        kept: Names of others whose values stay and whose position is wanted.
 
     Raises:
         ValueError: One of them was not found in the bytes.
     """
     pieces: list[bytes] = []
-    splice_offsets: dict[str, int] = {}
+    holes: dict[str, int] = {}
+    in_place: dict[str, int] = {}
     position = length = 0
     for name, start, end in _raw_payloads(serialized):
+        if name not in wanted and name not in kept:
+            continue
+        pieces.append(serialized[position:start])
+        length += start - position
         if name in wanted:
-            pieces.append(serialized[position:start])
-            length += start - position
-            splice_offsets[name] = length
-            position = end
+            holes[name], position = length, end
+        else:
+            in_place[name], position = length, start
     pieces.append(serialized[position:])
-    missing = sorted(set(wanted) - set(splice_offsets))
+    missing = sorted({*wanted, *kept} - {*holes, *in_place})
     if missing:
         message = f"no raw data found for {missing}"
         raise ValueError(message)
-    return ExportTemplate(template=b"".join(pieces), splice_offsets=splice_offsets)
+    return ExportTemplate(template=b"".join(pieces), splice_offsets=holes, kept_offsets=in_place)
 
 
 def float_values(
@@ -90,9 +102,10 @@ def float_values(
     """Return the values of the trainable tensors as one flat float32 vector, in the given order."""
     tensors = {tensor.name: tensor for tensor in model.graph.initializer}
     parts = [
-        numpy_helper.to_array(tensors[name]).astype(np.float32).reshape(-1) for name in trainable
+        numpy_helper.to_array(tensors[name]).astype(np.float32, copy=False).reshape(-1)
+        for name in trainable
     ]
-    return np.concatenate(parts)
+    return np.concatenate([np.zeros(0, np.float32), *parts])
 
 
 def _raw_payloads(serialized: bytes) -> Iterator[tuple[str, int, int]]:
@@ -100,10 +113,10 @@ def _raw_payloads(serialized: bytes) -> Iterator[tuple[str, int, int]]:
     for graph_field, graph_start, graph_end in _fields(serialized, 0, len(serialized)):
         if graph_field != _MODEL_GRAPH:
             continue
-        for field, start, end in _fields(serialized, graph_start, graph_end):
-            if field != _GRAPH_INITIALIZER:
+        for number, start, end in _fields(serialized, graph_start, graph_end):
+            if number != _GRAPH_INITIALIZER:
                 continue
-            parts = {number: (a, b) for number, a, b in _fields(serialized, start, end)}
+            parts = {part: (a, b) for part, a, b in _fields(serialized, start, end)}
             if _TENSOR_NAME in parts and _TENSOR_RAW_DATA in parts:
                 name_start, name_end = parts[_TENSOR_NAME]
                 yield serialized[name_start:name_end].decode(), *parts[_TENSOR_RAW_DATA]

@@ -1,0 +1,163 @@
+"""Emits the graphs of a bundle: one training step, the whole model, and its frozen front part."""
+
+from collections.abc import Collection, Iterable, Sequence
+
+import onnx
+from onnx import TensorProto, helper
+
+from edgefl.training.kinds import ElementType, Loss, Optimizer
+from edgefl.training.manifest import TensorSpec
+from edgefl.training.onnx import names
+from edgefl.training.onnx.compile.differentiate import differentiate
+from edgefl.training.onnx.compile.graph import GraphEmitter, values_read_by
+from edgefl.training.onnx.compile.losses import emit_loss
+from edgefl.training.onnx.compile.normalize import TARGET_IR_VERSION, TARGET_OPSET
+from edgefl.training.onnx.compile.optim import (
+    TrainedTensor,
+    emit_step,
+    takes_scaled_gradients,
+)
+from edgefl.training.onnx.compile.plan import Plan
+from edgefl.training.onnx.compile.split import ancestors
+
+
+def train_graph(plan: Plan) -> onnx.GraphProto:
+    """Return one training step.
+
+    Raises:
+        TrainingError: The model cannot be differentiated.
+    """
+    emitter = GraphEmitter(plan.model)
+    forward = plan.trained_forward
+    settings = plan.options.optimizer
+    factor = names.LEARNING_RATE if takes_scaled_gradients(settings.kind) else None
+    emitted = emit_loss(
+        emitter, plan.options.loss, plan.output.name, plan.output.size, factor=factor
+    )
+    gradients = differentiate(
+        emitter, forward, plan.trained, plan.output.name, emitted.output_gradient
+    )
+    shapes = _shapes_of(plan)
+    trained = [
+        TrainedTensor(
+            name=name, shape=shapes[name], gradient=gradient, is_averaged=name in plan.averaged
+        )
+        for name, gradient in gradients.items()
+    ]
+    results = emit_step(emitter, trained, settings) | {names.LOSS: emitted.loss}
+    named = [helper.make_node("Identity", [value], [name]) for name, value in results.items()]
+    nodes = ancestors([*forward, *emitter.nodes, *named], *results)
+    outputs = [_float_info(names.LOSS, ())]
+    for name in plan.trained:
+        outputs += [_float_info(value, shapes[name]) for value in _new_values(name, settings.kind)]
+    constants = [*_frozen(plan), *emitter.constants]
+    inputs = [*_data_inputs(plan), *_tensor_inputs(plan), *_step_inputs(plan)]
+    return helper.make_graph(nodes, "train_step", inputs, outputs, _used(constants, nodes))
+
+
+def eval_graph(plan: Plan) -> onnx.GraphProto:
+    """Return the whole model up to the value that the loss reads, trained tensors as inputs."""
+    output = helper.make_tensor_value_info(
+        plan.output.name, TensorProto.FLOAT, [names.BATCH_AXIS, plan.output.size]
+    )
+    inputs = [plan.input, *_tensor_inputs(plan)]
+    constants = _used(_frozen(plan), plan.forward)
+    return helper.make_graph(plan.forward, "evaluate", inputs, [output], constants)
+
+
+def features_graph(plan: Plan) -> onnx.GraphProto | None:
+    """Return the frozen front part, if the plan has one."""
+    if plan.front is None:
+        return None
+    outputs = [_spec_info(feature) for feature in plan.front.features]
+    constants = _used(_frozen(plan), plan.front.nodes)
+    return helper.make_graph(plan.front.nodes, "features", [plan.input], outputs, constants)
+
+
+def serialize(graph: onnx.GraphProto) -> bytes:
+    """Return a model's bytes, equal ones for equal graphs, after the checker has passed it."""
+    model = helper.make_model(
+        graph,
+        opset_imports=[helper.make_opsetid("", TARGET_OPSET)],
+        ir_version=TARGET_IR_VERSION,
+        producer_name="edgefl",
+    )
+    onnx.checker.check_model(model, full_check=True)
+    serialized: bytes = model.SerializeToString(deterministic=True)
+    return serialized
+
+
+def _data_inputs(plan: Plan) -> list[onnx.ValueInfoProto]:
+    loss = plan.options.loss
+    data = [plan.input] if plan.front is None else [_spec_info(f) for f in plan.front.features]
+    return [*data, _target_info(loss, plan.output.size), _row_info(names.SAMPLE_WEIGHT)]
+
+
+def _target_info(loss: Loss, size: int) -> onnx.ValueInfoProto:
+    if loss.takes_labels:
+        return helper.make_tensor_value_info(names.TARGET, TensorProto.INT64, [names.BATCH_AXIS])
+    return helper.make_tensor_value_info(names.TARGET, TensorProto.FLOAT, [names.BATCH_AXIS, size])
+
+
+def _tensor_inputs(plan: Plan) -> list[onnx.ValueInfoProto]:
+    shapes = _shapes_of(plan)
+    return [_float_info(name, shapes[name]) for name in plan.trained]
+
+
+def _step_inputs(plan: Plan) -> list[onnx.ValueInfoProto]:
+    shapes = _shapes_of(plan)
+    kind = plan.options.optimizer.kind
+    inputs = [_float_info(names.received(name), shapes[name]) for name in plan.averaged]
+    inputs += [
+        _float_info(names.state(state, name), shapes[name])
+        for name in plan.trained
+        for state in kind.states
+    ]
+    numbers = [names.LEARNING_RATE, names.PROX_MU, names.MAX_GRADIENT_NORM]
+    if kind is Optimizer.ADAMW:
+        numbers.append(names.STEP)
+    return [*inputs, *(_float_info(number, (1,)) for number in numbers)]
+
+
+def _new_values(name: str, kind: Optimizer) -> list[str]:
+    return [names.updated(name), *(names.new_state(state, name) for state in kind.states)]
+
+
+def _shapes_of(plan: Plan) -> dict[str, tuple[int, ...]]:
+    trained = set(plan.trained)
+    return {t.name: tuple(t.dims) for t in plan.model.graph.initializer if t.name in trained}
+
+
+def _float_info(name: str, shape: Sequence[int]) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape))
+
+
+def _row_info(name: str) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, [names.BATCH_AXIS])
+
+
+def _spec_info(spec: TensorSpec) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(
+        spec.name, _DATA_TYPES[spec.element_type], [names.BATCH_AXIS, *spec.shape]
+    )
+
+
+_DATA_TYPES = {
+    ElementType.FLOAT32: TensorProto.FLOAT,
+    ElementType.INT8: TensorProto.INT8,
+    ElementType.UINT8: TensorProto.UINT8,
+    ElementType.INT32: TensorProto.INT32,
+    ElementType.INT64: TensorProto.INT64,
+}
+
+
+def _frozen(plan: Plan) -> list[onnx.TensorProto]:
+    trained: Collection[str] = set(plan.trained)
+    return [tensor for tensor in plan.model.graph.initializer if tensor.name not in trained]
+
+
+def _used(
+    tensors: Iterable[onnx.TensorProto], nodes: Iterable[onnx.NodeProto]
+) -> list[onnx.TensorProto]:
+    read = {value for node in nodes for value in values_read_by(node)}
+    return [tensor for tensor in tensors if tensor.name in read]

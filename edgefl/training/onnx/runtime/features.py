@@ -1,0 +1,67 @@
+"""Computes what the frozen front part of a model says of each row, and keeps it while it fits."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgefl.training.base import Inputs
+from edgefl.training.bundle import FEATURES_ONNX, Bundle
+from edgefl.training.kinds import Provider
+from edgefl.training.onnx.runtime.session import open_session
+
+_CHUNK_ROWS = 64
+
+
+class FeatureMaker:
+    """Runs a bundle's `features.onnx`.
+
+    Attributes:
+        rows_computed: Rows that went through the front part so far.
+    """
+
+    def __init__(self, bundle: Bundle, *, threads: int, optimize: bool, provider: Provider) -> None:
+        """Open the graph.
+
+        Args:
+            bundle: A verified bundle with features.
+            threads: Threads within an operator.
+            optimize: False runs the nodes as written; for tests.
+            provider: Processor.
+
+        Raises:
+            TrainingError: E-GRAPH-REFUSED, E-TRAIN-THREADS or E-PROVIDER.
+        """
+        self._manifest = bundle.manifest
+        self._session = open_session(
+            bundle.content(FEATURES_ONNX), threads=threads, optimize=optimize, provider=provider
+        )
+        self.rows_computed = 0
+
+    @property
+    def bytes_per_row(self) -> int:
+        """Return the size of all features of one row."""
+        return sum(
+            int(np.prod(spec.shape)) * np.dtype(spec.element_type.value).itemsize
+            for spec in self._manifest.features
+        )
+
+    def compute(self, x: Inputs) -> list[NDArray[np.generic]]:
+        """Return the features of some rows.
+
+        Args:
+            x: [m, ...], any m: a training batch, or all rows.
+
+        Returns:
+            For each feature of the manifest an array [m, ...] of its type.
+        """
+        features = self._manifest.features
+        found: list[NDArray[np.generic]] = [
+            np.empty((len(x), *spec.shape), spec.element_type.value) for spec in features
+        ]
+        wanted = [spec.name for spec in features]
+        for start in range(0, len(x), _CHUNK_ROWS):
+            rows = x[start : start + _CHUNK_ROWS]
+            results = self._session.run(wanted, {self._manifest.input.name: rows})
+            for array, result in zip(found, results, strict=True):
+                array[start : start + _CHUNK_ROWS] = result
+        self.rows_computed += len(x)
+        return found
