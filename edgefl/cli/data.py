@@ -154,7 +154,7 @@ def _left_out(reading: Reading) -> list[str]:
     lines = ["left out:"]
     for reason, count in counted:
         place = reading.first_places.get(reason)
-        lines.append(f"  {count} {reason.value}" + (f" (first: {place})" if place else ""))
+        lines.append(f"  {reason.value}: {count}" + (f" (first: {place})" if place else ""))
     return lines
 
 

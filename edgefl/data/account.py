@@ -78,6 +78,6 @@ class Account:
                 raise DataError(
                     "E-DATA-ROWS",
                     f"only usable rows in {name}",
-                    f"{count} {reason.value}{first}",
+                    f"{reason.value}: {count}{first}",
                     "repair them, or set bad_rows = 'drop' to leave them out",
                 )

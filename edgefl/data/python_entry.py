@@ -6,6 +6,7 @@ the device; nothing that comes from the gateway can name one.
 
 import importlib
 import importlib.util
+import os
 import sys
 import traceback
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from edgefl.errors import DataError
 from edgefl.training.base import TrainingData
 
 _LONGEST_TEXT = 200
+_STANDARD_LIBRARY = str(Path(os.__file__).parent)
 
 
 def is_entry(text: str) -> bool:
@@ -138,14 +140,18 @@ def _place_of(error: BaseException) -> str:
     """
     if isinstance(error, SyntaxError) and error.filename:
         return f"{Path(error.filename).name}:{error.lineno}"
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [
+    frames = [
         frame
-        for frame in frames
-        if "site-packages" not in frame.filename
-        and "importlib" not in frame.filename
-        and Path(frame.filename) != Path(__file__)
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith("<") and Path(frame.filename) != Path(__file__)
     ]
-    if not own:
-        return f"{frames[-1].filename}:{frames[-1].lineno}"
-    return f"{own[-1].filename}:{own[-1].lineno}"
+    own = [frame for frame in frames if not _is_library(frame.filename)]
+    if not frames:
+        return "before its first line"
+    # Where the user's code is itself installed as a library, it is the outermost frame.
+    place = own[-1] if own else frames[0]
+    return f"{place.filename}:{place.lineno}"
+
+
+def _is_library(filename: str) -> bool:
+    return "site-packages" in filename or filename.startswith(_STANDARD_LIBRARY)

@@ -71,7 +71,7 @@ class Reading:
     def left_out_text(self) -> str:
         """Return what was left out as a phrase; empty if nothing was."""
         counted = [(reason, count) for reason, count in self.left_out.items() if count]
-        return ", ".join(f"{count} {reason.value}" for reason, count in counted)
+        return ", ".join(f"{reason.value}: {count}" for reason, count in counted)
 
     def training_data(self, schema: DataSchema | None, name: str) -> TrainingData:
         """Return the examples for training.

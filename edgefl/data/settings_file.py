@@ -59,12 +59,14 @@ def read_settings(path: Path) -> SourceSettings:
 
 def _settings(kind: Kind, tables: Mapping[str, "_Table"], folder: Path) -> SourceSettings:
     source = tables["source"]
+    path = folder / ("" if kind is Kind.PYTHON else source.text("path"))
+    table = source.text("table") if kind is Kind.SQLITE else ""
     columns = _columns(tables["columns"]) if kind.has_rows else None
     default = BadRows.DROP if kind.has_rows else BadRows.REFUSE
     return SourceSettings(
         kind=kind,
-        path=folder / ("" if kind is Kind.PYTHON else source.text("path")),
-        table=source.text("table") if kind is Kind.SQLITE else "",
+        path=path,
+        table=table,
         entry=source.text("entry") if kind is Kind.PYTHON else "",
         bad_rows=source.choice("bad_rows", BadRows, default),
         columns=columns,

@@ -101,7 +101,8 @@ def _source(settings: SourceSettings, name: str) -> DataSource:
 
 
 def _short(text: str, path: Path) -> SourceSettings:
-    kind = _kind_of_path(path)
+    # An empty text would be the present folder.
+    kind = _kind_of_path(path) if text else None
     if kind is Kind.NPZ:
         return SourceSettings(kind=kind, path=path, bad_rows=BadRows.REFUSE)
     if kind is not None:

@@ -20,6 +20,7 @@ _WAIT_S = 5.0
 _BYTES_PER_FIELD = 16
 """What one field counts for against the limit on reading: its number, and the table around it."""
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT)
+_NO_SHARED_MEMORY = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
 _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
@@ -84,10 +85,11 @@ class SqliteTable:
         address = f"file:{quote(str(self._path.resolve()))}?mode=ro"
         try:
             return self._opened(address)
-        except sqlite3.OperationalError:
+        except sqlite3.OperationalError as error:
             # A WAL database in a folder that we may not write to, whose writer is gone: nobody
             # can change it while there is no -wal file, so it can be read as it lies.
-            if self._path.with_name(self._path.name + "-wal").exists():
+            has_writer = self._path.with_name(self._path.name + "-wal").exists()
+            if has_writer or _code_of(error) not in _NO_SHARED_MEMORY:
                 raise
             return self._opened(f"{address}&immutable=1")
 
@@ -182,7 +184,7 @@ class SqliteTable:
         return True
 
     def _error(self, error: sqlite3.Error) -> DataError:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        code = _code_of(error)
         if code in _LOCKED:
             return DataError(
                 "E-DATA-LOCKED",
@@ -198,6 +200,12 @@ class SqliteTable:
                 "the sqlite3 program's .recover saves what can be read",
             )
         return DataError("E-DATA-SQLITE", f"a readable {self.name}", str(error), "check the file")
+
+
+def _code_of(error: sqlite3.Error) -> int:
+    """Return SQLite's primary result code; 0 for errors of Python's module itself."""
+    code: int = getattr(error, "sqlite_errorcode", 0)
+    return code & 0xFF
 
 
 def _quoted(name: str) -> str:
