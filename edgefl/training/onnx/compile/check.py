@@ -8,6 +8,7 @@ from edgefl.errors import TrainingError
 from edgefl.training.onnx.compile.attributes import describe
 from edgefl.training.onnx.compile.differentiate import values_on_path
 from edgefl.training.onnx.compile.rules import covered_operators, find_rule
+from edgefl.training.onnx.compile.rules.quant import INTEGER_ADVICE, INTEGER_OPERATORS
 
 STANDARD_DOMAINS = frozenset({"", "ai.onnx"})
 
@@ -38,18 +39,23 @@ def require_rules(nodes: Sequence[onnx.NodeProto], trainable: Sequence[str]) -> 
     """
     path = values_on_path(nodes, trainable)
     obstacles = [
-        describe(node)
+        node
         for node in nodes
         if any(value in path for value in node.input) and find_rule(node) is None
     ]
     if obstacles:
-        raise _unsupported(obstacles)
+        has_integers = any(node.op_type in INTEGER_OPERATORS for node in obstacles)
+        advice = INTEGER_ADVICE if has_integers else _ADVICE
+        raise _unsupported([describe(node) for node in obstacles], advice)
 
 
-def _unsupported(obstacles: Sequence[str]) -> TrainingError:
+_ADVICE = "replace them, or train only layers after them"
+
+
+def _unsupported(obstacles: Sequence[str], advice: str = _ADVICE) -> TrainingError:
     return TrainingError(
         "E-MODEL-UNSUPPORTED-OPS",
         f"operators among {', '.join(covered_operators())}",
         ", ".join(obstacles),
-        "replace them, or train only layers after them",
+        advice,
     )

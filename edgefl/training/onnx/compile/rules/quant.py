@@ -9,12 +9,17 @@ from numpy.typing import NDArray
 from edgefl.errors import TrainingError
 from edgefl.training.onnx.compile.attributes import describe, int_attribute
 from edgefl.training.onnx.compile.graph import GraphEmitter
-from edgefl.training.onnx.compile.rules.registry import (
-    Gradients,
-    gradient_of,
-    gradients_of_outputs,
-)
+from edgefl.training.onnx.compile.rules.registry import Gradients, gradient_of
 
+INTEGER_OPERATORS = frozenset(
+    {"ConvInteger", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul"}
+)
+"""They work on integers inside: there is no float value to differentiate, and no rule."""
+
+INTEGER_ADVICE = (
+    "quantize the float model with '--quantize static:CALIBRATION.npz' (QuantizeLinear and "
+    "DequantizeLinear around float operators), or train only layers after them"
+)
 _HALF_STEP = 0.5
 
 
@@ -55,31 +60,6 @@ def dequantize_linear(
     """
     del graph
     return [dy if wanted[0] else None, *[None] * (len(node.input) - 1)]
-
-
-@gradients_of_outputs(
-    "DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "QLinearConv", "QLinearMatMul"
-)
-def refuse_integer_operators(
-    graph: GraphEmitter,
-    node: onnx.NodeProto,
-    dys: Sequence[str | None],
-    wanted: Sequence[bool],
-) -> Gradients:
-    """Refuse operators that work on integers inside: there is no float value to differentiate.
-
-    Raises:
-        TrainingError: E-MODEL-OP-FORM.
-    """
-    del graph, dys, wanted
-    raise TrainingError(
-        "E-MODEL-OP-FORM",
-        "static QDQ quantization (QuantizeLinear and DequantizeLinear around float operators) "
-        "where gradients flow",
-        describe(node),
-        "quantize the float model with '--quantize static:CALIBRATION.npz', or train only layers "
-        "after this one",
-    )
 
 
 def _range_of(graph: GraphEmitter, node: onnx.NodeProto) -> tuple[str, str]:
