@@ -8,7 +8,7 @@ import numpy as np
 from onnx.reference.op_run import OpRun
 
 
-def _pads_of_same(mode, totals):
+def pads_of_same(mode, totals):
     """Return begins and ends for totals of padding; SAME_UPPER puts the odd one at the end."""
     small = [max(total, 0) // 2 for total in totals]
     large = [max(total, 0) - part for total, part in zip(totals, small, strict=True)]
@@ -33,7 +33,7 @@ class Conv(OpRun):
                 (c - 1) * s + r - n
                 for c, s, r, n in zip(counts, strides, reach, sizes, strict=True)
             ]
-            begins, ends = _pads_of_same(mode, totals)
+            begins, ends = pads_of_same(mode, totals)
         around = [(0, 0), (0, 0), *zip(begins, ends, strict=True)]
         x = np.pad(x, around)
         outputs = [(n - r) // s + 1 for n, r, s in zip(x.shape[2:], reach, strides, strict=True)]
@@ -71,7 +71,7 @@ class ConvTranspose(OpRun):
             wanted = [n * s for n, s in zip(x.shape[2:], strides, strict=True)]
         if wanted:
             totals = [size - want for size, want in zip(full, wanted, strict=True)]
-            begins = _pads_of_same(mode, totals)[0]
+            begins = pads_of_same(mode, totals)[0]
         else:
             cut = [b + e for b, e in zip(pads[:axes], pads[axes:], strict=True)]
             wanted = [size - c for size, c in zip(full, cut, strict=True)]

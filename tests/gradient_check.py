@@ -18,6 +18,7 @@ from edgefl.training.onnx.compile.rules import registry
 from edgefl.training.onnx.runtime.quiet import onnxruntime
 from tests.exact_convolutions import EXACT_CONVOLUTIONS
 from tests.exact_operators import EXACT_OPERATORS
+from tests.exact_pooling import EXACT_POOLING
 from tests.exact_quantization import EXACT_QUANTIZATION
 
 OPSET = 17
@@ -61,6 +62,7 @@ def check_gradients(
     step=STEP,
     tolerance=1e-6,
     float32_tolerance=1e-4,
+    float32_floor=1e-6,
     zero_allowed=(),
     run_onnxruntime=True,
 ):
@@ -77,6 +79,7 @@ def check_gradients(
         step: Length of the difference.
         tolerance: Relative to the gradient's norm, for the float64 comparison.
         float32_tolerance: Relative to the largest gradient, for the float32 comparison.
+        float32_floor: Allowed in any case, as where large parts cancel.
         zero_allowed: Names whose gradient may be all zeros; elsewhere that would prove nothing.
         run_onnxruntime: False where onnxruntime has no kernel for the forward node.
 
@@ -106,7 +109,7 @@ def check_gradients(
             assert abs(found - expected) <= allowed, (name, found, expected, graph.emitted)
     if run_onnxruntime:
         for name, found in _run_onnxruntime(graph).items():
-            allowed = float32_tolerance * np.abs(exact[name]).max(initial=0) + 1e-6
+            allowed = float32_tolerance * np.abs(exact[name]).max(initial=0) + float32_floor
             assert found.shape == exact[name].shape, name
             np.testing.assert_allclose(found, exact[name], rtol=0, atol=allowed, err_msg=name)
     return graph
@@ -173,7 +176,7 @@ def differentiated(source, inputs, wanted=None, *, batch_axes=None, outputs=None
 
 def evaluator(model: onnx.ModelProto) -> ReferenceEvaluator:
     """Return onnx's reference evaluator with its faults in float64 put right."""
-    operators = [*EXACT_OPERATORS, *EXACT_CONVOLUTIONS, *EXACT_QUANTIZATION]
+    operators = [*EXACT_OPERATORS, *EXACT_CONVOLUTIONS, *EXACT_POOLING, *EXACT_QUANTIZATION]
     return ReferenceEvaluator(model, new_ops=operators)
 
 

@@ -1,1 +1,0 @@
-"""Gradients of maxima and averages over windows."""
