@@ -8,12 +8,31 @@ import onnx
 from onnx import checker, inliner, shape_inference, version_converter
 
 from edgefl.errors import TrainingError
-from edgefl.training.onnx.names import BATCH_AXIS, PREFIX
+from edgefl.training.onnx.compile.batch_axis import (
+    drop_zero_states,
+    free_baked_shapes,
+    open_batch_axis,
+)
+from edgefl.training.onnx.compile.decompose import decompose
+from edgefl.training.onnx.compile.fold import fold_constants
+from edgefl.training.onnx.compile.graph_edit import GraphEdit, mark_weights
+from edgefl.training.onnx.compile.lower_opset import lower_opset
+from edgefl.training.onnx.compile.same_results import require_same_results
+from edgefl.training.onnx.compile.sizes import resolve_sizes
+from edgefl.training.onnx.names import PREFIX
 
 TARGET_OPSET: Final = 17
 """Newest operator set that onnxruntime 1.16.3 and every later one read alike."""
 TARGET_IR_VERSION: Final = 8
 MINIMUM_ONNXRUNTIME: Final = "1.16.3"
+_STANDARD_DOMAINS: Final = frozenset({"", "ai.onnx"})
+_PRECISIONS: Final = {
+    onnx.TensorProto.FLOAT16: "float16",
+    onnx.TensorProto.BFLOAT16: "bfloat16",
+    onnx.TensorProto.DOUBLE: "float64",
+}
+# Each round follows one more shape that depends on another; models seen so far needed at most 4.
+_LARGEST_ROUNDS: Final = 60
 
 
 def load_model(path: Path) -> onnx.ModelProto:
@@ -34,6 +53,11 @@ def load_model(path: Path) -> onnx.ModelProto:
 def normalize(source: onnx.ModelProto) -> onnx.ModelProto:
     """Return a copy in opset 17 and IR 8 with weights as initializers and known shapes.
 
+    Functions are inlined, newer operators are written in opset 17's words, constants are computed,
+    shapes computed at run time are resolved, and the batch axis is opened. Constants of the graph
+    itself, which are no weights, can be told by `graph_edit.is_setting`. Where anything was
+    rewritten, source and copy are run on the same random inputs and must agree.
+
     Args:
         source: A valid model with one input; its first axis is the batch.
 
@@ -41,26 +65,67 @@ def normalize(source: onnx.ModelProto) -> onnx.ModelProto:
         The copy; its batch axis is symbolic.
 
     Raises:
-        TrainingError: E-MODEL-EXTERNAL-DATA, E-MODEL-INVALID, E-MODEL-INPUTS, E-MODEL-OPSET or
-            E-MODEL-NAMES.
+        TrainingError: E-MODEL-EXTERNAL-DATA, E-MODEL-INVALID, E-MODEL-INPUTS, E-MODEL-PRECISION,
+            E-MODEL-OPSET, E-MODEL-NAMES, E-MODEL-BATCH or E-MODEL-CONVERSION.
     """
     _require_internal_data(source.graph.initializer)
+    _require_valid(source)
+    model = inliner.inline_local_functions(source) if source.functions else _copy(source)
+    _drop_initializers_from_inputs(model.graph)
+    _require_single_precision(model.graph)
+    _require_free_names(model.graph)
+    version = _opset_of(model)
+    if version < TARGET_OPSET:
+        model = _raised(model, version)
+    edit = GraphEdit(model.graph, max(version, TARGET_OPSET))
+    edit.rewrites += version < TARGET_OPSET or bool(source.functions)
+    fold_constants(edit)
+    _untie_aliases(edit)
+    edit.infer()
+    if version > TARGET_OPSET:
+        lower_opset(edit, TARGET_OPSET)
+    baked = open_batch_axis(model.graph)
+    _settle(edit, baked)
+    _require_shapes(edit)
+    edit.keep_inferred()
+    mark_weights(edit)
+    model.ir_version = TARGET_IR_VERSION
+    del model.opset_import[:], model.functions[:]
+    model.opset_import.append(onnx.helper.make_opsetid("", TARGET_OPSET))
+    model.opset_import.extend(e for e in source.opset_import if e.domain not in _STANDARD_DOMAINS)
+    if edit.rewrites or baked is not None:
+        require_same_results(source, model, baked)
+    return model
+
+
+def _settle(edit: GraphEdit, baked: int | None) -> None:
+    """Resolve shapes and fold constants until nothing changes."""
+    for _ in range(_LARGEST_ROUNDS):
+        edit.infer()
+        decompose(edit)
+        drop_zero_states(edit)
+        changed = resolve_sizes(edit)
+        fold_constants(edit)
+        changed |= _untie_aliases(edit)
+        edit.drop_identities()
+        edit.drop_unused()
+        edit.infer()
+        if not changed and (baked is None or not free_baked_shapes(edit, baked)):
+            break
+
+
+def _require_valid(source: onnx.ModelProto) -> None:
     try:
         checker.check_model(source)
     except (checker.ValidationError, ValueError) as error:
         raise TrainingError(
             "E-MODEL-INVALID", "a valid ONNX model", _first_line(error), "export the model again"
         ) from error
-    model = inliner.inline_local_functions(source) if source.functions else _copy(source)
-    _constants_to_initializers(model.graph)
-    _untie_aliases(model.graph)
-    _drop_initializers_from_inputs(model.graph)
-    _require_free_names(model.graph)
-    model = _at_target_opset(model)
-    model.ir_version = TARGET_IR_VERSION
-    _open_batch_axis(model.graph)
+
+
+def _require_shapes(edit: GraphEdit) -> None:
     try:
-        return shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
+        edit.infer(strict=True)
     except shape_inference.InferenceError as error:
         raise TrainingError(
             "E-MODEL-BATCH",
@@ -87,52 +152,42 @@ def _require_internal_data(tensors: Iterable[onnx.TensorProto]) -> None:
         )
 
 
-def _constants_to_initializers(graph: onnx.GraphProto) -> None:
-    kept: list[onnx.NodeProto] = []
-    for node in graph.node:
-        tensors = [a.t for a in node.attribute if a.name == "value"]
-        if node.op_type != "Constant" or not tensors:
-            kept.append(node)
-            continue
-        tensor = onnx.TensorProto()
-        tensor.CopyFrom(tensors[0])
-        tensor.name = node.output[0]
-        graph.initializer.append(tensor)
-    _replace_nodes(graph, kept)
-
-
-def _untie_aliases(graph: onnx.GraphProto) -> None:
+def _untie_aliases(edit: GraphEdit) -> bool:
     """Give each Identity of an initializer a tensor of its own.
 
     Exporters merge initializers of equal value behind Identity; training one would then move the
     others, which in the source are separate.
+
+    Returns:
+        Whether there was one.
     """
-    by_name = {tensor.name: tensor for tensor in graph.initializer}
-    outputs = {value.name for value in graph.output}
+    outputs = {value.name for value in edit.graph.output}
     kept: list[onnx.NodeProto] = []
-    for node in graph.node:
-        original = by_name.get(node.input[0]) if node.op_type == "Identity" else None
+    for node in edit.graph.node:
+        original = edit.constant(node.input[0]) if node.op_type == "Identity" else None
         if original is None or node.output[0] in outputs:
             kept.append(node)
-            continue
-        tensor = onnx.TensorProto()
-        tensor.CopyFrom(original)
-        tensor.name = node.output[0]
-        by_name[tensor.name] = tensor
-        graph.initializer.append(tensor)
-    _replace_nodes(graph, kept)
+        else:
+            edit.add_weight(node.output[0], original)
+    found = len(kept) < len(edit.graph.node)
+    if found:
+        edit.replace_nodes(kept)
+    return found
 
 
-def _replace_nodes(graph: onnx.GraphProto, kept: list[onnx.NodeProto]) -> None:
-    copies = [_copy_node(node) for node in kept]
-    del graph.node[:]
-    graph.node.extend(copies)
-
-
-def _copy_node(node: onnx.NodeProto) -> onnx.NodeProto:
-    copy = onnx.NodeProto()
-    copy.CopyFrom(node)
-    return copy
+def _require_single_precision(graph: onnx.GraphProto) -> None:
+    """Refuse models in half or double precision, naming some of their tensors."""
+    values = [(value.name, value.type.tensor_type.elem_type) for value in graph.input]
+    values += [(tensor.name, tensor.data_type) for tensor in graph.initializer]
+    other = [f"'{name}' of {_PRECISIONS[kind]}" for name, kind in values if kind in _PRECISIONS]
+    if other:
+        raise TrainingError(
+            "E-MODEL-PRECISION",
+            "a model in float32",
+            ", ".join(other[:5]),
+            "export it in float32 (in PyTorch: model.float()); to save memory on the device, "
+            "quantize it to int8 instead",
+        )
 
 
 def _drop_initializers_from_inputs(graph: onnx.GraphProto) -> None:
@@ -163,12 +218,13 @@ def _require_free_names(graph: onnx.GraphProto) -> None:
         )
 
 
-def _at_target_opset(model: onnx.ModelProto) -> onnx.ModelProto:
-    version = next(
-        (entry.version for entry in model.opset_import if entry.domain in {"", "ai.onnx"}), 0
-    )
-    if version == TARGET_OPSET:
-        return model
+def _opset_of(model: onnx.ModelProto) -> int:
+    versions = [e.version for e in model.opset_import if e.domain in _STANDARD_DOMAINS]
+    return int(versions[0]) if versions else 0
+
+
+def _raised(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
+    """Bring a model of an older operator set to the target."""
     try:
         return version_converter.convert_version(model, TARGET_OPSET)
     except Exception as error:  # the converter's C++ errors have no common Python type
@@ -178,16 +234,6 @@ def _at_target_opset(model: onnx.ModelProto) -> onnx.ModelProto:
             f"opset {version}: {_first_line(error)}",
             f"export the model with opset {TARGET_OPSET}",
         ) from error
-
-
-def _open_batch_axis(graph: onnx.GraphProto) -> None:
-    """Make the batch axis symbolic; forget inferred shapes, which may hold a batch size."""
-    for value in [*graph.input, *graph.output]:
-        shape = value.type.tensor_type.shape
-        if shape.dim:
-            shape.dim[0].Clear()
-            shape.dim[0].dim_param = BATCH_AXIS
-    del graph.value_info[:]
 
 
 def _unreadable(found: str) -> TrainingError:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import onnx
 
+from edgefl.training.onnx.compile.graph_edit import is_setting
+
 LAYER_OPERATORS = frozenset({"Conv", "ConvTranspose", "GRU", "Gemm", "LSTM", "MatMul", "RNN"})
 """Operators that count as layers when the last ones are chosen."""
 
@@ -115,12 +117,12 @@ class Weights:
         """Return what `all` trains: tensors that some operator uses as a weight.
 
         Scalars are settings (slopes, bounds, scales), and so are single values that are multiplied
-        or added.
+        or added, and constants that the graph itself made.
         """
         return [name for name in self.tensors if self._is_candidate(name)]
 
     def _is_candidate(self, name: str) -> bool:
-        if not self.tensors[name].dims:
+        if not self.tensors[name].dims or is_setting(self.tensors[name]):
             return False
         is_single = all(size == 1 for size in self.tensors[name].dims)
         return any(
