@@ -53,6 +53,7 @@ def scan_examples(
     Returns:
         Gradients and norms.
     """
+    shapes = [[size or 0 for size in graph.shape_of(name, nodes[-1])] for name in trainable]
     dependent = _depending_on(nodes, batch_inputs)
     totals = [graph.new_name("total") for _ in trainable]
     examples = [graph.new_name("example") for _ in batch_inputs]
@@ -75,12 +76,12 @@ def scan_examples(
     body = helper.make_graph(
         _needed([_renamed(node, renamed) for node in body_nodes], results),
         graph.new_name("one_example"),
-        [_value(name) for name in totals]
+        [_value(name, shape) for name, shape in zip(totals, shapes, strict=True)]
         + [helper.make_empty_tensor_value_info(name) for name in (*examples, target)]
-        + [_value(weight)],
-        [_value(name) for name in results],
+        + [_value(weight, [])],
+        [_value(name, shape) for name, shape in zip(results, [*shapes, []], strict=True)],
     )
-    zeros = [_zeros(graph, name, nodes[-1]) for name in trainable]
+    zeros = [graph.emit("ConstantOfShape", graph.int64s(shape)) for shape in shapes]
     emitted = graph.emit_outputs(
         "Scan",
         [*zeros, *batch_inputs, names.TARGET, weights],
@@ -147,10 +148,5 @@ def _renamed(node: onnx.NodeProto, names_by_old: Mapping[str, str]) -> onnx.Node
     return copy
 
 
-def _zeros(graph: GraphEmitter, parameter: str, node: onnx.NodeProto) -> str:
-    shape = [size or 0 for size in graph.shape_of(parameter, node)]
-    return graph.emit("ConstantOfShape", graph.int64s(shape))
-
-
-def _value(name: str) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
+def _value(name: str, shape: Sequence[int]) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)

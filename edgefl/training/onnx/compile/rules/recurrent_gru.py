@@ -61,7 +61,8 @@ def _reset_after_product(graph: GraphEmitter, direction: DirectionInputs) -> Dir
         by_step(graph, direction, factors, 3 * hidden),
         by_step(graph, direction, z, hidden),
     ]
-    dh_steps, d_gate_steps, initial = _backwards(graph, direction, step, sequences)
+    columns = [hidden, 3 * hidden]
+    dh_steps, d_gate_steps, initial = _backwards(graph, direction, step, sequences, columns)
     d_gates = as_rows(graph, d_gate_steps, 3 * hidden)
     d_n = graph.emit("Mul", as_rows(graph, dh_steps, hidden), to_n)
     d_zr, _ = split_last(graph, d_gates, sizes)
@@ -112,7 +113,8 @@ def _reset_before_product(graph: GraphEmitter, direction: DirectionInputs) -> Di
         by_step(graph, direction, z, hidden),
         by_step(graph, direction, r, hidden),
     ]
-    d_zr_steps, d_n_steps, initial = _backwards(graph, direction, step, sequences)
+    columns = [2 * hidden, hidden]
+    d_zr_steps, d_n_steps, initial = _backwards(graph, direction, step, sequences, columns)
     d_zr = as_rows(graph, d_zr_steps, 2 * hidden)
     d_n = as_rows(graph, d_n_steps, hidden)
     d_gates = graph.emit("Concat", d_zr, d_n, axis=-1)
@@ -128,7 +130,11 @@ def _reset_before_product(graph: GraphEmitter, direction: DirectionInputs) -> Di
 
 
 def _backwards(
-    graph: GraphEmitter, direction: DirectionInputs, step: Step, sequences: list[str]
+    graph: GraphEmitter,
+    direction: DirectionInputs,
+    step: Step,
+    sequences: list[str],
+    result_columns: list[int],
 ) -> tuple[str, str, str]:
     """Run the steps; return their two results, and the gradient of the initial state."""
     arriving = [] if direction.states_gradient is None else [direction.states_gradient]
@@ -139,6 +145,8 @@ def _backwards(
         backwards=not direction.is_reversed,
         states=[direction.last_hidden_gradient],
         sequences=[*sequences, *arriving],
+        hidden=direction.hidden,
+        result_columns=result_columns,
         unrolled=direction.unrolled,
     )
     first, second = loop.results

@@ -44,6 +44,8 @@ def emit_loop(
     backwards: bool,
     states: Sequence[str],
     sequences: Sequence[str],
+    hidden: int,
+    result_columns: Sequence[int],
     unrolled: bool | None = None,
 ) -> Loop:
     """Emit a loop over the first axis of the sequences.
@@ -53,8 +55,10 @@ def emit_loop(
         step: Emits one step; it may read any outer value.
         steps: Size of the first axis of each sequence.
         backwards: Whether the last element comes first.
-        states: float32 [N, ...] before the first step.
-        sequences: float32 [steps, N, ...].
+        states: float32 [N, hidden] before the first step.
+        sequences: float32 [steps, N, any].
+        hidden: Columns of each state.
+        result_columns: Columns of each result.
         unrolled: None lets the number of steps decide.
 
     Returns:
@@ -62,7 +66,8 @@ def emit_loop(
     """
     if steps <= LONGEST_UNROLLED_STEPS if unrolled is None else unrolled:
         return _unrolled(graph, step, steps, backwards, states, sequences)
-    return _scan(graph, step, backwards, states, sequences)
+    columns = [*[hidden] * len(states), *result_columns]
+    return _scan(graph, step, backwards, states, sequences, columns)
 
 
 def _scan(
@@ -71,6 +76,7 @@ def _scan(
     backwards: bool,
     states: Sequence[str],
     sequences: Sequence[str],
+    columns: Sequence[int],
 ) -> Loop:
     state_names = [graph.new_name("state") for _ in states]
     element_names = [graph.new_name("element") for _ in sequences]
@@ -81,8 +87,12 @@ def _scan(
     body = helper.make_graph(
         nodes,
         graph.new_name("body"),
-        [_float32_value(name) for name in [*state_names, *element_names]],
-        [_float32_value(name) for name in outputs],
+        [
+            *(_value(name, [None, columns[0]]) for name in state_names),
+            *(_value(name, None) for name in element_names),
+        ],
+        # onnxruntime refuses a body whose outputs it finds no shape for.
+        [_value(name, [None, size]) for name, size in zip(outputs, columns, strict=True)],
     )
     emitted = graph.emit_outputs(
         "Scan",
@@ -125,5 +135,5 @@ def _split(graph: GraphEmitter, sequence: str, steps: int) -> list[str]:
     return graph.emit_outputs("Split", [sequence, sizes], steps, axis=0)
 
 
-def _float32_value(name: str) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
+def _value(name: str, shape: Sequence[int | None] | None) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)

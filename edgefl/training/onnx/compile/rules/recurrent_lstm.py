@@ -74,6 +74,8 @@ def lstm_gradients(graph: GraphEmitter, direction: DirectionInputs) -> Direction
         backwards=not direction.is_reversed,
         states=[direction.last_hidden_gradient, _cell_value(direction.last_cell_gradient)],
         sequences=sequences,
+        hidden=hidden,
+        result_columns=[4 * hidden],
         unrolled=direction.unrolled,
     )
     d_gates = as_rows(graph, loop.results[0], 4 * hidden)
@@ -105,6 +107,8 @@ def _cells(
         backwards=direction.is_reversed,
         states=[initial],
         sequences=[kept, by_step(graph, direction, written, direction.hidden)],
+        hidden=direction.hidden,
+        result_columns=[direction.hidden],
         unrolled=direction.unrolled,
     )
     cells = loop.results[0]

@@ -40,6 +40,8 @@ def rnn_gradients(graph: GraphEmitter, direction: DirectionInputs) -> DirectionG
         backwards=not direction.is_reversed,
         states=[direction.last_hidden_gradient],
         sequences=[slopes, *arriving],
+        hidden=hidden,
+        result_columns=[hidden],
         unrolled=direction.unrolled,
     )
     d_gates = as_rows(graph, loop.results[0], hidden)
