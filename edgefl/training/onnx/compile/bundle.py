@@ -123,14 +123,15 @@ def compile_with(
     source_names = {tensor.name for tensor in source.graph.initializer}
     plan = make_plan(base, options, source_names=source_names)
     require_rules(plan.forward, plan.trained)
-    contents = {TRAIN_ONNX: serialize(train_graph(plan)), EVAL_ONNX: serialize(eval_graph(plan))}
+    step = train_graph(plan)
+    contents = {TRAIN_ONNX: serialize(step.graph), EVAL_ONNX: serialize(eval_graph(plan))}
     front = features_graph(plan)
     if front is not None:
         contents[FEATURES_ONNX] = serialize(front)
     clock.lap("wrote the training step")
     template = _template(plan)
-    manifest = make_manifest(plan, template, source_sha256)
-    contents[EXPORT_TEMPLATE] = template.template
+    manifest = make_manifest(plan, template, source_sha256, step.facts)
+    contents |= {EXPORT_TEMPLATE: template.template, **plan.int8_files}
     bundle_bytes = pack_bundle(
         manifest,
         contents,
@@ -138,7 +139,9 @@ def compile_with(
         initial_local=float_values(plan.model, plan.local),
     )
     clock.lap("packed the bundle")
-    return PreparedBundle(bundle_bytes=bundle_bytes, manifest=manifest, warnings=plan.warnings)
+    return PreparedBundle(
+        bundle_bytes=bundle_bytes, manifest=manifest, warnings=(*plan.warnings, *step.warnings)
+    )
 
 
 def loss_named(name: str) -> Loss:

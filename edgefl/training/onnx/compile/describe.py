@@ -1,13 +1,13 @@
 """Writes down what a plan decided, as the manifest of its bundle."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import onnx
 from onnx import helper
 
 from edgefl.errors import TrainingError
 from edgefl.training.kinds import ElementType, Runtime
-from edgefl.training.manifest import Manifest, Merge, Program, TensorSpec, slots_of
+from edgefl.training.manifest import Facts, Manifest, Merge, Program, TensorSpec, slots_of
 from edgefl.training.onnx.compile.normalize import (
     MINIMUM_ONNXRUNTIME,
     TARGET_IR_VERSION,
@@ -21,13 +21,16 @@ _ELEMENT_TYPES = {kind.value: kind for kind in ElementType}
 _INPUT_TYPES = (ElementType.FLOAT32, ElementType.INT64)
 
 
-def make_manifest(plan: Plan, template: ExportTemplate, source_sha256: str) -> Manifest:
+def make_manifest(
+    plan: Plan, template: ExportTemplate, source_sha256: str, facts: Facts
+) -> Manifest:
     """Return the manifest, without hashes of files.
 
     Args:
         plan: What was decided.
         template: Where trained tensors lie in the exported model.
         source_sha256: Hex digest of the source model.
+        facts: What there is to say of the training graph.
 
     Raises:
         TrainingError: E-MODEL-INPUTS for an input that is neither float32 nor int64, or whose
@@ -47,11 +50,12 @@ def make_manifest(plan: Plan, template: ExportTemplate, source_sha256: str) -> M
         optimizer_settings=plan.options.optimizer.facts,
         features=() if plan.front is None else plan.front.features,
         clips_examples=plan.options.clips_examples,
+        quantization=plan.quantization,
         programs=(
             Program(
                 runtime=Runtime.ONNX,
                 minimum_version=MINIMUM_ONNXRUNTIME,
-                facts={"opset": TARGET_OPSET, "ir_version": TARGET_IR_VERSION},
+                facts={"opset": TARGET_OPSET, "ir_version": TARGET_IR_VERSION, **facts},
             ),
         ),
         splice_offsets=tuple(offsets[name] for name in plan.trained if name in offsets),
@@ -92,7 +96,7 @@ def input_spec(value: onnx.ValueInfoProto) -> TensorSpec:
     return TensorSpec(name=value.name, shape=tuple(sizes), element_type=element_type)
 
 
-def _frozen(tensors: Sequence[onnx.TensorProto], trained: set[str]) -> tuple[TensorSpec, ...]:
+def _frozen(tensors: Iterable[onnx.TensorProto], trained: set[str]) -> tuple[TensorSpec, ...]:
     return tuple(
         TensorSpec(
             name=tensor.name,

@@ -1,12 +1,14 @@
 """Emits the graphs of a bundle: one training step, the whole model, and its frozen front part."""
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 
 import onnx
 from onnx import TensorProto, helper
 
+from edgefl.errors import TrainingError
 from edgefl.training.kinds import ElementType, Loss, Optimizer
-from edgefl.training.manifest import TensorSpec
+from edgefl.training.manifest import Facts, TensorSpec
 from edgefl.training.onnx import names
 from edgefl.training.onnx.compile.differentiate import differentiate
 from edgefl.training.onnx.compile.graph import GraphEmitter, values_read_by
@@ -18,33 +20,47 @@ from edgefl.training.onnx.compile.optim import (
     takes_scaled_gradients,
 )
 from edgefl.training.onnx.compile.plan import Plan
+from edgefl.training.onnx.compile.quantize.rounding import round_to_grid
 from edgefl.training.onnx.compile.split import ancestors
 
 
-def train_graph(plan: Plan) -> onnx.GraphProto:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainGraph:
+    """One training step.
+
+    Attributes:
+        graph: Its graph.
+        facts: What the manifest says of it.
+        warnings: What the user should know, one line each.
+    """
+
+    graph: onnx.GraphProto
+    facts: Facts
+    warnings: tuple[str, ...]
+
+
+def train_graph(plan: Plan) -> TrainGraph:
     """Return one training step.
 
     Raises:
-        TrainingError: The model cannot be differentiated.
+        TrainingError: The model cannot be differentiated, or its frozen front part mixes examples
+            that are to be clipped apart.
     """
     emitter = GraphEmitter(plan.model)
     forward = plan.trained_forward
     settings = plan.options.optimizer
-    factor = names.LEARNING_RATE if takes_scaled_gradients(settings.kind) else None
-    emitted = emit_loss(
-        emitter, plan.options.loss, plan.output.name, plan.output.size, factor=factor
-    )
-    gradients = differentiate(
-        emitter, forward, plan.trained, plan.output.name, emitted.output_gradient
-    )
+    emitted = _emit_backward(emitter, plan, forward)
     shapes = _shapes_of(plan)
     trained = [
         TrainedTensor(
             name=name, shape=shapes[name], gradient=gradient, is_averaged=name in plan.averaged
         )
-        for name, gradient in gradients.items()
+        for name, gradient in emitted.gradients.items()
     ]
     results = emit_step(emitter, trained, settings) | {names.LOSS: emitted.loss}
+    for name, grid in plan.grids.items():
+        rounded = round_to_grid(emitter, name, results[names.updated(name)], grid)
+        results[names.updated(name)] = rounded
     named = [helper.make_node("Identity", [value], [name]) for name, value in results.items()]
     nodes = ancestors([*forward, *emitter.nodes, *named], *results)
     outputs = [_float_info(names.LOSS, ())]
@@ -52,7 +68,68 @@ def train_graph(plan: Plan) -> onnx.GraphProto:
         outputs += [_float_info(value, shapes[name]) for value in _new_values(name, settings.kind)]
     constants = [*_frozen(plan), *emitter.constants]
     inputs = [*_data_inputs(plan), *_tensor_inputs(plan), *_step_inputs(plan)]
-    return helper.make_graph(nodes, "train_step", inputs, outputs, _used(constants, nodes))
+    graph = helper.make_graph(nodes, "train_step", inputs, outputs, _used(constants, nodes))
+    return TrainGraph(graph=graph, facts=emitted.facts, warnings=emitted.warnings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Backward:
+    loss: str
+    gradients: dict[str, str]
+    facts: Facts = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+def _emit_backward(
+    emitter: GraphEmitter, plan: Plan, forward: Sequence[onnx.NodeProto]
+) -> _Backward:
+    loss, output, size = plan.options.loss, plan.output.name, plan.output.size
+    is_scaled = takes_scaled_gradients(plan.options.optimizer.kind)
+    factor = names.LEARNING_RATE if is_scaled else None
+    emitted = emit_loss(emitter, loss, output, size, factor=factor)
+    if not plan.options.clips_examples:
+        gradients = differentiate(emitter, forward, plan.trained, output, emitted.output_gradient)
+        return _Backward(loss=emitted.loss, gradients=gradients)
+    # Not at the head of the file: most preparations never need these rules.
+    from edgefl.training.onnx.compile.perexample import ExampleForm, emit_clipped_gradients
+
+    _require_separate_examples(plan)
+    weights = emitted.weights
+    clipped = emit_clipped_gradients(
+        emitter,
+        forward,
+        plan.trained,
+        batch_inputs=[value.name for value in _data_inputs(plan)],
+        output=output,
+        example_gradients=emitted.example_gradients,
+        emit_example_gradients=lambda graph: emit_loss(graph, loss, output, size).example_gradients,
+        weights=emitter.emit("Mul", weights, factor) if factor else weights,
+    )
+    slow = f"examples are clipped one after another, which is slower: {clipped.reason}"
+    return _Backward(
+        loss=emitted.loss,
+        gradients=clipped.gradients,
+        facts={"example_clipping": clipped.form.value},
+        warnings=(slow,) if clipped.form is ExampleForm.SCAN else (),
+    )
+
+
+def _require_separate_examples(plan: Plan) -> None:
+    from edgefl.training.onnx.compile.perexample.clip import why_examples_are_mixed
+
+    if plan.front is None:
+        return
+    features = [feature.name for feature in plan.front.features]
+    reason = why_examples_are_mixed(
+        GraphEmitter(plan.model), plan.front.nodes, [plan.input.name], features
+    )
+    if reason:
+        raise TrainingError(
+            "E-MODEL-OP-FORM",
+            "a frozen front part that keeps examples apart, since each is to be clipped alone",
+            reason,
+            "prepare without --clip-examples, or change the model",
+        )
 
 
 def eval_graph(plan: Plan) -> onnx.GraphProto:
@@ -61,8 +138,10 @@ def eval_graph(plan: Plan) -> onnx.GraphProto:
         plan.output.name, TensorProto.FLOAT, [names.BATCH_AXIS, plan.output.size]
     )
     inputs = [plan.input, *_tensor_inputs(plan)]
-    constants = _used(_frozen(plan), plan.forward)
-    return helper.make_graph(plan.forward, "evaluate", inputs, [output], constants)
+    trained = set(plan.trained)
+    frozen = [tensor for tensor in plan.whole.graph.initializer if tensor.name not in trained]
+    nodes = plan.whole_forward
+    return helper.make_graph(nodes, "evaluate", inputs, [output], _used(frozen, nodes))
 
 
 def features_graph(plan: Plan) -> onnx.GraphProto | None:
@@ -113,9 +192,12 @@ def _step_inputs(plan: Plan) -> list[onnx.ValueInfoProto]:
         for name in plan.trained
         for state in kind.states
     ]
+    inputs += [_float_info(names.rounding(name), shapes[name]) for name in plan.grids]
     numbers = [names.LEARNING_RATE, names.PROX_MU, names.MAX_GRADIENT_NORM]
     if kind is Optimizer.ADAMW:
         numbers.append(names.STEP)
+    if plan.options.clips_examples:
+        numbers.append(names.EXAMPLE_CLIP)
     return [*inputs, *(_float_info(number, (1,)) for number in numbers)]
 
 

@@ -181,6 +181,8 @@ def _factors(
     node: onnx.NodeProto, layer: LoraLayer, rank: int, rng: np.random.Generator
 ) -> list[onnx.TensorProto]:
     shape = layer.shape
+    down_shape: tuple[int, ...]
+    up_shape: tuple[int, ...]
     if _keeps_inputs_first(node):
         down_shape, up_shape, inputs = (shape[0], rank), (rank, shape[1]), shape[0]
     else:
