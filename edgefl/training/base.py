@@ -179,7 +179,7 @@ class Trainer(Protocol):
             batch_size: Rows per step, at least 1; a short last batch is padded with rows of weight
                 0.
             lr: Learning rate, finite, at least 0.
-            rng: Source of the shuffle only; it needs no secrecy.
+            rng: Source of the shuffle and of the rounding onto int8 grids; it needs no secrecy.
             sample_weight: float32 [n], finite, at least 0; None weighs all rows alike.
             prox_mu: FedProx: adds mu / 2 * |params - received|^2 to the loss; 0 turns it off.
             max_gradient_norm: L2 bound of a step's gradient; None bounds nothing.

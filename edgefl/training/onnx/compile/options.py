@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from edgefl.errors import ConfigError
 from edgefl.training.kinds import Loss, Runtime
 from edgefl.training.onnx.compile.optim import OptimizerSettings
+from edgefl.training.onnx.compile.quantize.request import QuantizationRequest
 from edgefl.training.onnx.compile.select import ALL
 
 
@@ -21,7 +22,7 @@ class CompileOptions:
         lora_alpha: Strength of low-rank changes; None takes the rank.
         seed: Of all first values that are drawn.
         clips_examples: Whether a step clips the gradient of each example on its own.
-        quantize: Which integers are used, as `quantize` reads it; None for none.
+        quantization: Which integers are used.
         runtimes: Libraries that the bundle is for.
         splits_front: False keeps the frozen front part in the training graph; for comparisons.
     """
@@ -33,7 +34,7 @@ class CompileOptions:
     lora_alpha: float | None = None
     seed: int = 0
     clips_examples: bool = False
-    quantize: str | None = None
+    quantization: QuantizationRequest = field(default_factory=QuantizationRequest)
     runtimes: tuple[Runtime, ...] = (Runtime.ONNX,)
     splits_front: bool = True
 

@@ -50,6 +50,13 @@ class Stepper:
             self._numbers[names.STEP] = np.zeros(1, np.float32)
         if manifest.clips_examples:
             self._numbers[names.EXAMPLE_CLIP] = np.full(1, np.inf, np.float32)
+        prefix = names.rounding("")
+        self._rounding = {
+            value.name: np.zeros(value.shape, np.float32)
+            for value in session.get_inputs()
+            if value.name.startswith(prefix)
+        }
+        self._rng = np.random.default_rng(0)
         self._current = 0
         self._steps = 0
         self._bindings = [self._bind(0, 1), self._bind(1, 0)]
@@ -103,6 +110,10 @@ class Stepper:
         if example_clip is not None:
             self._numbers[names.EXAMPLE_CLIP][0] = example_clip
 
+    def set_rng(self, rng: np.random.Generator) -> None:
+        """Take the source of the numbers that round weights onto their grid, if steps do that."""
+        self._rng = rng
+
     def set_batch(self, rows: int) -> None:
         """Fix the rows of all steps: one shape lets onnxruntime plan its memory once."""
         if rows == self.rows:
@@ -148,6 +159,8 @@ class Stepper:
         self._steps += 1
         if names.STEP in self._numbers:
             self._numbers[names.STEP][0] = self._steps
+        for numbers in self._rounding.values():
+            self._rng.random(dtype=np.float32, out=numbers)
         self._session.run_with_iobinding(self._bindings[self._current])
         self._current = 1 - self._current
         return float(self._loss)
@@ -175,7 +188,7 @@ class Stepper:
                 offset += size
         for slot in self._manifest.parameters:
             binding.bind_ortvalue_input(names.received(slot.name), _tensor(self._received, slot))
-        for name, number in self._numbers.items():
+        for name, number in {**self._numbers, **self._rounding}.items():
             binding.bind_ortvalue_input(name, _shared(number))
         binding.bind_ortvalue_output(names.LOSS, _shared(self._loss))
         return binding

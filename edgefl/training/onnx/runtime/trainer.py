@@ -19,6 +19,7 @@ from edgefl.training.fit_checks import (
 from edgefl.training.kinds import Provider
 from edgefl.training.manifest import Manifest
 from edgefl.training.onnx.runtime.features import FeatureMaker
+from edgefl.training.onnx.runtime.saturation import GridEnds
 from edgefl.training.onnx.runtime.session import open_session
 from edgefl.training.onnx.runtime.stepper import Stepper
 from edgefl.types import Update
@@ -60,6 +61,7 @@ class OnnxTrainer:
             self._bundle.content(TRAIN_ONNX), threads=threads, optimize=optimize, provider=provider
         )
         self._stepper = Stepper(session, self._bundle.manifest)
+        self._grid_ends = GridEnds(self._bundle)
         self._features: FeatureMaker | None = None
         if self._bundle.manifest.features:
             self._features = FeatureMaker(
@@ -166,6 +168,7 @@ class OnnxTrainer:
             lr=lr, prox_mu=prox_mu, max_gradient_norm=max_gradient_norm, example_clip=example_clip
         )
         self._stepper.set_batch(min(batch_size, data.examples))
+        self._stepper.set_rng(rng)
         local_before = self.local()
         kept = self._kept_inputs(x, epochs)
         loss = math.nan
@@ -173,6 +176,7 @@ class OnnxTrainer:
             for _ in range(epochs):
                 order = rng.permutation(data.examples)
                 loss = self._run_epoch(data, kept, weights, order)
+            self._grid_ends.require_room(self._stepper.received, self._stepper.averaged)
         except TrainingError:
             self._has_diverged = True
             self._stepper.set_local(local_before)
