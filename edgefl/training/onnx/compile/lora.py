@@ -102,7 +102,7 @@ def add_lora(
             nodes.append(node)
             continue
         weight, rank = found
-        inputs_first = _keeps_inputs_first(node)
+        inputs_first = finder.keeps_inputs_first(node)
         layer = LoraLayer(
             weight=weight,
             shape=finder.shape_of(weight),
@@ -112,8 +112,9 @@ def add_lora(
             is_quantized=finder.is_quantized(weight),
         )
         layers.append(layer)
-        changed.graph.initializer.extend(_factors(node, layer, rank, rng))
-        nodes += _with_branch(node, layer)
+        down, up = _factors(layer, rank, rng, inputs_first=inputs_first)
+        changed.graph.initializer.extend([down, up])
+        nodes += _with_branch(node, layer, is_transposed=finder.is_transposed(node))
     if not layers:
         raise _no_layer(terms, finder.skipped)
     del changed.graph.node[:]
@@ -136,6 +137,11 @@ class _LayerFinder:
             for node in graph.node
             if node.op_type == "DequantizeLinear" and node.input[0] in self._initializers
         }
+        self._transposed = {
+            node.output[0]: node.input[0]
+            for node in graph.node
+            if node.op_type == "Transpose" and node.input[0] in self._initializers
+        }
         self._readers = Counter(value for node in graph.node for value in node.input)
         self.skipped: list[str] = []
 
@@ -145,12 +151,24 @@ class _LayerFinder:
     def is_quantized(self, weight: str) -> bool:
         return weight in self._dequantized.values()
 
+    def is_transposed(self, node: onnx.NodeProto) -> bool:
+        """Tell whether a MatMul reads its weight through a Transpose."""
+        return node.op_type == "MatMul" and node.input[1] in self._transposed
+
+    def keeps_inputs_first(self, node: onnx.NodeProto) -> bool:
+        """Tell whether a weight's first axis is the layer's inputs, rather than its outputs."""
+        if node.op_type == "MatMul":
+            return not self.is_transposed(node)
+        return node.op_type == "Gemm" and not int_attribute(node, "transB", 0)
+
     def find(self, node: onnx.NodeProto) -> tuple[str, int] | None:
         """Return the weight and the rank of its change, or None for all other nodes."""
         if node.op_type not in {"Conv", "Gemm", "MatMul"}:
             return None
         value = node.input[1]
         weight = self._dequantized.get(value, value)
+        if self.is_transposed(node):
+            weight = self._transposed[value]
         if weight not in self._initializers or weight in self._untouched:
             return None
         rank = next((t.rank for t in self._terms if fnmatch.fnmatchcase(weight, t.pattern)), None)
@@ -170,20 +188,13 @@ def _can_be_changed(node: onnx.NodeProto, shape: tuple[int, ...]) -> bool:
     return len(shape) == 2 and not int_attribute(node, "transA", 0)
 
 
-def _keeps_inputs_first(node: onnx.NodeProto) -> bool:
-    """Tell whether a weight's first axis is the layer's inputs, rather than its outputs."""
-    return node.op_type == "MatMul" or (
-        node.op_type == "Gemm" and not int_attribute(node, "transB", 0)
-    )
-
-
 def _factors(
-    node: onnx.NodeProto, layer: LoraLayer, rank: int, rng: np.random.Generator
-) -> list[onnx.TensorProto]:
+    layer: LoraLayer, rank: int, rng: np.random.Generator, *, inputs_first: bool
+) -> tuple[onnx.TensorProto, onnx.TensorProto]:
     shape = layer.shape
     down_shape: tuple[int, ...]
     up_shape: tuple[int, ...]
-    if _keeps_inputs_first(node):
+    if inputs_first:
         down_shape, up_shape, inputs = (shape[0], rank), (rank, shape[1]), shape[0]
     else:
         ones = (1,) * (len(shape) - 2)
@@ -191,20 +202,29 @@ def _factors(
         inputs = math.prod(shape[1:])
     down = (rng.standard_normal(down_shape) / math.sqrt(inputs)).astype(np.float32)
     names = layer.trained
-    return [
+    return (
         numpy_helper.from_array(down, names[0]),
         numpy_helper.from_array(np.zeros(up_shape, np.float32), names[1]),
-    ]
+    )
 
 
-def _with_branch(node: onnx.NodeProto, layer: LoraLayer) -> list[onnx.NodeProto]:
+def _with_branch(
+    node: onnx.NodeProto, layer: LoraLayer, *, is_transposed: bool
+) -> list[onnx.NodeProto]:
     """Return the layer's nodes: itself under another name, the branch, and their sum."""
     output = node.output[0]
     plain, inner, outer = (f"{PREFIX}lora.{output}.{part}" for part in ("base", "a", "b"))
     down, up = layer.trained
-    first, second = _branch_nodes(node, (down, up), (inner, outer))
+    nodes = [node]
+    if is_transposed:
+        turned = [f"{PREFIX}lora.{output}.{part}.turned" for part in ("a", "b")]
+        nodes += [
+            helper.make_node("Transpose", [factor], [result], name=result)
+            for factor, result in zip((down, up), turned, strict=True)
+        ]
+        down, up = turned
+    nodes += _branch_nodes(node, (down, up), (inner, outer))
     node.output[0] = plain
-    nodes = [node, first, second]
     scale = layer.scale * (float_attribute(node, "alpha", 1.0) if node.op_type == "Gemm" else 1.0)
     if scale != 1.0:
         scaled = f"{PREFIX}lora.{output}.scaled"

@@ -139,7 +139,7 @@ class Weights:
         if use.is_bias:
             return True
         name = use.node.input[use.index] if use.node.op_type == "Add" else ""
-        dims = self.tensors[name].dims if name in self.tensors else ()
+        dims: Sequence[int] = self.tensors[name].dims if name in self.tensors else ()
         return sum(size != 1 for size in dims) == 1
 
     def last_layers(self, count: int) -> list[str]:
