@@ -175,7 +175,8 @@ def _decoder() -> nn.Module:
         nn.Unflatten(1, (8, 4)),
         nn.GroupNorm(2, 8),
         nn.GELU(approximate="tanh"),
-        nn.ConvTranspose1d(8, 6, 4, stride=2, padding=1),
+        # Nor has a bias before an InstanceNorm.
+        nn.ConvTranspose1d(8, 6, 4, stride=2, padding=1, bias=False),
         nn.InstanceNorm1d(6, affine=True),
         nn.Mish(),
         nn.Conv1d(6, 2, 3, padding=1, padding_mode="reflect"),

@@ -64,10 +64,13 @@ class GraphEdit:
         return name
 
     def count_as_weight(self, value: str) -> None:
-        """Take the mark of a setting from a constant with at least one axis."""
-        tensor = self._tensors.get(value)
-        if tensor is not None and tensor.dims:
-            tensor.ClearField("doc_string")
+        """Take the mark of a setting from a constant, unless all its values are alike.
+
+        Nobody learned such a one: it is the bias of zeros that an exporter gave a layer without.
+        """
+        values = self.constant(value)
+        if values is not None and values.size and (values != values.flat[0]).any():
+            self._tensors[value].ClearField("doc_string")
 
     def add_weight(self, name: str, values: NDArray[np.generic]) -> None:
         """Store a tensor that may be trained, under the name of a node's output about to go."""

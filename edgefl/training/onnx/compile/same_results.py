@@ -106,7 +106,7 @@ def _reference(
     model: onnx.ModelProto, output: list[str], feeds: Mapping[str, NDArray[np.generic]]
 ) -> object:
     try:
-        return ReferenceEvaluator(model).run(output, dict(feeds))[0]
+        return next(iter(ReferenceEvaluator(model).run(output, dict(feeds))))
     except Exception as error:  # its errors have no common type
         first_line = (str(error).splitlines() or [type(error).__name__])[0]
         raise TrainingError(
