@@ -1,5 +1,6 @@
 """Rewrites ONNX operators that TFLite lacks as several that it has, before shapes are fixed."""
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -15,16 +16,33 @@ from edgefl.training.onnx.compile.attributes import (
 from edgefl.training.onnx.names import PREFIX
 
 _PREFIX = PREFIX + "litert."
+# Name that `edgefl.training.onnx.compile.optim` gives the branch that holds for all settings.
+_REGULARISED_BRANCH = "regularised"
+_SMALLEST_BASE = 1e-30
 
 
 class Rewriter:
     """Collects nodes and constants of a graph that is being rewritten."""
 
-    def __init__(self) -> None:
-        """Start with nothing."""
+    def __init__(self, graph: onnx.GraphProto) -> None:
+        """Start with nothing but the values that the graph's own constants have."""
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
         self._count = 0
+        self._given = {tensor.name: tensor for tensor in graph.initializer}
+        self._makers = {output: node for node in graph.node for output in node.output}
+
+    def float64(self, value: str) -> float | None:
+        """Return a float64 constant of a single number, or None for anything else."""
+        tensor = self._given.get(value)
+        if tensor is None or tensor.data_type != onnx.TensorProto.DOUBLE:
+            return None
+        values = np.asarray(numpy_helper.to_array(tensor))
+        return float(values.reshape(-1)[0]) if values.size == 1 else None
+
+    def maker(self, value: str) -> onnx.NodeProto | None:
+        """Return the node of the source graph that makes a value."""
+        return self._makers.get(value)
 
     def new_name(self) -> str:
         """Return a name that no model uses."""
@@ -66,16 +84,25 @@ def decompose(graph: onnx.GraphProto) -> onnx.GraphProto:
     Returns:
         A graph that computes the same.
     """
-    rewriter = Rewriter()
+    rewriter = Rewriter(graph)
     for node in graph.node:
         _rewrite(rewriter, node)
+    constants = [*graph.initializer, *rewriter.constants]
     return helper.make_graph(
         rewriter.nodes,
         graph.name,
         list(graph.input),
         list(graph.output),
-        [*graph.initializer, *rewriter.constants],
+        [_single_precision(constant) for constant in constants],
     )
+
+
+def _single_precision(tensor: onnx.TensorProto) -> onnx.TensorProto:
+    """Return float64 constants as float32: TFLite has next to no operators of the former."""
+    if tensor.data_type != onnx.TensorProto.DOUBLE:
+        return tensor
+    values = np.asarray(numpy_helper.to_array(tensor))
+    return numpy_helper.from_array(values.astype(np.float32), tensor.name)
 
 
 def _rewrite(rewriter: Rewriter, node: onnx.NodeProto) -> None:
@@ -90,9 +117,17 @@ def _choice(rewriter: Rewriter, node: onnx.NodeProto) -> None:
     """Compute both branches of an If and choose between their results.
 
     The branches of a training step are short, and a choice between subgraphs would keep the
-    interpreter from planning its memory once.
+    interpreter from planning its memory once. The optimiser's branch without FedProx and without
+    a bound of the norm is left out: the other one gives the same values, bit for bit, when mu is 0
+    and the bound is infinite (it adds 0 and multiplies by 1).
     """
     branches = {attribute.name: attribute.g for attribute in node.attribute}
+    if branches["else_branch"].name == _REGULARISED_BRANCH:
+        for output, value in zip(
+            node.output, _inline(rewriter, branches["else_branch"]), strict=True
+        ):
+            rewriter.emit("Identity", value, to=output)
+        return
     results = [_inline(rewriter, branches[name]) for name in ("then_branch", "else_branch")]
     for output, chosen, other in zip(node.output, *results, strict=True):
         rewriter.emit("Where", node.input[0], chosen, other, to=output)
@@ -236,7 +271,48 @@ def _reduce_of_squares(rewriter: Rewriter, node: onnx.NodeProto) -> None:
         rewriter.emit("Sqrt", total, to=node.output[0])
 
 
+def _is_nan(rewriter: Rewriter, node: onnx.NodeProto) -> None:
+    """Write it as unlike itself, which nothing else is."""
+    equal = rewriter.emit("Equal", node.input[0], node.input[0])
+    rewriter.emit("Not", equal, to=node.output[0])
+
+
+def _cast(rewriter: Rewriter, node: onnx.NodeProto) -> None:
+    """Keep numbers in float32 where ONNX goes on in float64."""
+    if int_attribute(node, "to", 0) == onnx.TensorProto.DOUBLE:
+        attribute = helper.make_attribute("to", onnx.TensorProto.FLOAT)
+        name = node.output[0]
+        kept = helper.make_node("Cast", [node.input[0]], [name], name=name)
+        kept.attribute.append(attribute)
+        rewriter.nodes.append(kept)
+    else:
+        rewriter.nodes.append(node)
+
+
+def _subtract(rewriter: Rewriter, node: onnx.NodeProto) -> None:
+    """Write AdamW's 1 - beta ** step, which is made in float64, so that float32 does.
+
+    With t = tanh(step * log(beta) / 2) it is -2 t / (1 - t): no digits are lost near 0.
+    """
+    power = rewriter.maker(node.input[1])
+    base = None if power is None else rewriter.float64(power.input[0])
+    is_correction = (
+        power is not None and power.op_type == "Pow" and rewriter.float64(node.input[0]) == 1.0
+    )
+    if power is None or base is None or not is_correction:
+        rewriter.nodes.append(node)
+        return
+    half_log = rewriter.float32(math.log(max(base, _SMALLEST_BASE)) / 2.0)
+    bent = rewriter.emit("Tanh", rewriter.emit("Mul", power.input[1], half_log))
+    numerator = rewriter.emit("Mul", bent, rewriter.float32(-2.0))
+    denominator = rewriter.emit("Sub", rewriter.float32(1.0), bent)
+    rewriter.emit("Div", numerator, denominator, to=node.output[0])
+
+
 _REWRITES: dict[str, Rewrite] = {
+    "Cast": _cast,
+    "IsNaN": _is_nan,
+    "Sub": _subtract,
     "BatchNormalization": _batch_normalization,
     "GlobalAveragePool": _global_average_pool,
     "HardSigmoid": _hard_sigmoid,

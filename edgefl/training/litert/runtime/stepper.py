@@ -23,7 +23,11 @@ from edgefl.training.litert.runtime.fitting import (
     train_inputs,
     train_outputs,
 )
-from edgefl.training.litert.runtime.interpreter import open_interpreter, refusals
+from edgefl.training.litert.runtime.interpreter import (
+    SignatureRunner,
+    open_interpreter,
+    refusals,
+)
 from edgefl.training.manifest import Manifest, ParameterSlot
 from edgefl.training.onnx import names
 
@@ -66,10 +70,12 @@ class LitertModel:
         self.infers_from_input = manifest.input.name in infer.inputs
         self._train = train
         self._manifest = manifest
+        self._content = content
+        self._threads = threads
         self._interpreter = open_interpreter(content, threads=threads, name=MODEL_TFLITE)
         with refusals(MODEL_TFLITE):
             self._interpreter.allocate_tensors()
-            self._infer = self._interpreter.get_signature_runner(INFER)
+        self._infer: SignatureRunner | None = None
 
     def step(self, feed: Arrays) -> dict[str, NDArray[np.generic]]:
         """Run one training step and return copies of its outputs."""
@@ -86,6 +92,13 @@ class LitertModel:
     def infer(self, feed: Arrays) -> NDArray[np.generic]:
         """Run inference and return a copy of the output."""
         with refusals(MODEL_TFLITE):
+            if self._infer is None:
+                # An interpreter of its own: after a call by name, plain calls are refused. A device
+                # that only trains never pays for it.
+                interpreter = open_interpreter(
+                    self._content, threads=self._threads, name=MODEL_TFLITE
+                )
+                self._infer = interpreter.get_signature_runner(INFER)
             return self._infer(**feed)[self._manifest.output.name]
 
 
