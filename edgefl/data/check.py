@@ -15,6 +15,7 @@ from edgefl.training.base import TrainingData
 
 _MOST_CHANNELS = 64
 _SATURATED_SHARE = 0.01
+_PILED_UP = 5
 _DISCRETE = 16
 _DISTINCT_SAMPLE = 100_000
 _LOPSIDED_SHARE = 0.9
@@ -31,7 +32,7 @@ class ChannelRange:
         name: Of the channel.
         least: Smallest finite value.
         most: Greatest finite value.
-        saturated_share: Share of values that lie on the smallest or greatest one, 0 to 1.
+        saturated_share: Share of values that are piled up on the smallest or greatest one, 0 to 1.
         is_discrete: Whether there are so few different values that many lie on the ends anyhow.
         faulty_share: Share of rows looked at whose value was missing or no finite number, 0 to 1.
     """
@@ -154,17 +155,31 @@ def _range(
             faulty_share=1.0,
         )
     least, most = finite.min(), finite.max()
-    at_ends = int(((finite == least) | (finite == most)).sum())
+    piled_up = _piled_up(finite, least) + _piled_up(-finite, -most)
     # A part in even steps, so that a sorted recording shows all its values too.
     sample = finite[:: max(1, len(finite) // _DISTINCT_SAMPLE)]
     return ChannelRange(
         name=name,
         least=float(least),
         most=float(most),
-        saturated_share=at_ends / len(finite),
+        saturated_share=piled_up / len(finite),
         is_discrete=len(np.unique(sample)) <= _DISCRETE,
         faulty_share=max(faulty_share, 1 - len(finite) / len(values)),
     )
+
+
+def _piled_up(values: NDArray[np.float32] | NDArray[np.int64], least: np.float32 | np.int64) -> int:
+    """Count the values that are the least one; 0 where the next one is almost as frequent.
+
+    A smooth motion dwells near its ends too, but then on many values; a sensor at the end of its
+    range gives one value over and over.
+    """
+    above = values[values > least]
+    if len(above) == 0:
+        return 0
+    at_least = len(values) - len(above)
+    at_next = int((above == above.min()).sum())
+    return at_least if at_least > _PILED_UP * at_next else 0
 
 
 def _class_warnings(

@@ -61,6 +61,11 @@ def test_a_sensor_at_the_end_of_its_range():
     one = reading()
     np.clip(one.x[:, :, 0], -1.5, 1.5, out=one.x[:, :, 0])
     assert "channel a is at an end of its range in 1" in warnings(one)
+    # A motion that turns round slowly dwells near its ends, where no sensor cuts it.
+    swing = np.sin(np.arange(60 * 8) / 7).reshape(60, 8)
+    one.x[:, :, 0] = np.round(swing, 2)
+    assert (one.x[:, :, 0] == 1).mean() > 0.02
+    assert warnings(one) == ""
     # A switch has few values, which says nothing about its range.
     one.x[:, :, 0] = one.x[:, :, 0] > 0
     assert warnings(one) == ""
