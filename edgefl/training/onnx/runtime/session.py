@@ -42,6 +42,9 @@ def open_session(
     # The arena keeps every freed block for later; on a board with many small steps that is memory
     # never given back.
     options.enable_cpu_mem_arena = False
+    # Up to 1.17 at least, a pattern planned after the first run gives buffers of unused outputs
+    # away too early: from the second run on, gradients were silently wrong. It buys no time.
+    options.enable_mem_pattern = False
     # Spinning threads drain the battery between steps.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
