@@ -18,6 +18,7 @@ from edgefl.training.onnx.compile.rules import registry
 from edgefl.training.onnx.runtime.quiet import onnxruntime
 from tests.exact_convolutions import EXACT_CONVOLUTIONS
 from tests.exact_operators import EXACT_OPERATORS
+from tests.exact_pad import EXACT_PAD
 from tests.exact_pooling import EXACT_POOLING
 from tests.exact_quantization import EXACT_QUANTIZATION
 
@@ -28,6 +29,9 @@ STEP = 1e-6
 DIRECTIONS = 4
 COORDINATES = 12
 _JOIN = "JoinOfTest"
+# Far from the seeds of tests: weights that equal x would hide faults of normalisations.
+_SEED_STREAM = 20_011
+_DIRECTION_STREAM = 20_021
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +97,7 @@ def check_gradients(
     wide = {name: _widened(value) for name, value in graph.feeds.items()}
     exact = dict(zip(names, evaluator(in_double(graph.combined)).run(None, wide), strict=True))
     loss = _loss(graph)
-    rng = np.random.default_rng([seed, 1])
+    rng = np.random.default_rng([_DIRECTION_STREAM, seed])
     for name in names:
         gradient = exact[name]
         assert gradient.shape == wide[name].shape, (name, gradient.shape, wide[name].shape)
@@ -146,7 +150,7 @@ def differentiated(source, inputs, wanted=None, *, batch_axes=None, outputs=None
     results = evaluate(
         evaluator(forward), {value.name: values[value.name] for value in forward.graph.input}
     )
-    rng = np.random.default_rng([seed, 0])
+    rng = np.random.default_rng([_SEED_STREAM, seed])
     seeds = {
         SEED_PREFIX + name: rng.normal(size=np.shape(result)).astype(np.float32)
         for name, result in zip(outputs, results, strict=True)
@@ -176,7 +180,8 @@ def differentiated(source, inputs, wanted=None, *, batch_axes=None, outputs=None
 
 def evaluator(model: onnx.ModelProto) -> ReferenceEvaluator:
     """Return onnx's reference evaluator with its faults in float64 put right."""
-    operators = [*EXACT_OPERATORS, *EXACT_CONVOLUTIONS, *EXACT_POOLING, *EXACT_QUANTIZATION]
+    operators = [*EXACT_OPERATORS, *EXACT_CONVOLUTIONS, *EXACT_PAD, *EXACT_POOLING]
+    operators += EXACT_QUANTIZATION
     return ReferenceEvaluator(model, new_ops=operators)
 
 

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from edgefl.errors import TrainingError
-from tests.gradient_check import check_gradients, run_gradients
+from edgefl.training.onnx.compile.rules import max_pool
+from tests.gradient_check import check_gradients, differentiated, run_gradients
 
 RNG = np.random.default_rng(15)
 BATCH = 2
@@ -47,6 +48,8 @@ WINDOWS = {
     ),
     "two axes, unlike": ((2, 6, 7), {"kernel_shape": [2, 3], "strides": [2, 1]}),
     "three axes": ((2, 4, 4, 4), {"kernel_shape": [2, 2, 2], "strides": [2, 2, 2]}),
+    "long": ((1, 14), {"kernel_shape": [9], "strides": [2]}),
+    "long, apart": ((1, 20), {"kernel_shape": [9], "strides": [10]}),
     "SAME_UPPER": ((2, 7), {"kernel_shape": [2], "strides": [2], "auto_pad": "SAME_UPPER"}),
     "SAME_LOWER": ((2, 7), {"kernel_shape": [4], "strides": [2], "auto_pad": "SAME_LOWER"}),
     "VALID": ((2, 7), {"kernel_shape": [3], "strides": [2], "auto_pad": "VALID"}),
@@ -85,6 +88,30 @@ def test_the_first_of_equal_samples_gets_the_gradient():
     found = run_gradients(overlapping, {"x": np.ones((1, 1, 4, 4))}, batch_axes={"x": 0})["x"]
     expected = [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
     np.testing.assert_array_equal(found[0, 0], expected)
+
+
+@pytest.mark.parametrize("case", [*WINDOWS, "dilated"])
+def test_both_forms_give_ties_to_the_same_sample(case, monkeypatch):
+    shape, attributes = WINDOWS.get(case, ((2, 9), {"kernel_shape": [3], "dilations": [2]}))
+    source = node("MaxPool", **attributes)
+    x = RNG.integers(0, 3, (BATCH, *shape)).astype(np.float64)
+    chosen = run_gradients(source, {"x": x}, batch_axes={"x": 0})["x"]
+    monkeypatch.setattr(max_pool, "phases_pay", lambda _: False)
+    places = run_gradients(source, {"x": x}, batch_axes={"x": 0})["x"]
+    np.testing.assert_allclose(chosen, places, rtol=1e-6)
+    graph = differentiated(source, {"x": x}, batch_axes={"x": 0})
+    assert "MaxPool" in graph.emitted
+
+
+@pytest.mark.parametrize(
+    ("case", "by_places"),
+    [("apart", False), ("two axes, overlapping", False), ("with gaps", False), ("long", True)],
+)
+def test_the_form_follows_the_geometry(case, by_places):
+    shape, attributes = WINDOWS[case]
+    source = node("MaxPool", **attributes)
+    graph = differentiated(source, {"x": values(BATCH, *shape)}, batch_axes={"x": 0})
+    assert ("MaxPool" in graph.emitted) == by_places
 
 
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])

@@ -6,6 +6,10 @@ import onnx
 
 from edgefl.training.onnx.compile.graph import GraphEmitter
 from edgefl.training.onnx.compile.rules.conv_geometry import ConvGeometry
+from edgefl.training.onnx.compile.rules.max_pool_phases import (
+    max_pool_by_phases,
+    phases_pay,
+)
 from edgefl.training.onnx.compile.rules.pool_geometry import read_windows
 from edgefl.training.onnx.compile.rules.registry import Gradients, gradient_of
 
@@ -20,10 +24,15 @@ def max_pool(
         TrainingError: E-MODEL-SHAPE for unknown sizes.
     """
     del wanted
-    return [_scattered(graph, node, dy, read_windows(graph, node))]
+    windows = read_windows(graph, node)
+    if phases_pay(windows):
+        return [max_pool_by_phases(graph, node, dy, windows)]
+    return [max_pool_by_places(graph, node, dy, windows)]
 
 
-def _scattered(graph: GraphEmitter, node: onnx.NodeProto, dy: str, windows: ConvGeometry) -> str:
+def max_pool_by_places(
+    graph: GraphEmitter, node: onnx.NodeProto, dy: str, windows: ConvGeometry
+) -> str:
     """Pool once more, this time asking where the maxima lie: the forward node does not say.
 
     The places count over the whole tensor, batch and channels included.
