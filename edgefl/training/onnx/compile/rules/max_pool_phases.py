@@ -24,8 +24,8 @@ def phases_pay(windows: ConvGeometry) -> bool:
     """Tell whether this form is faster than asking a second MaxPool where the maxima lie.
 
     Measured with onnxruntime 1.32 on x86-64, one thread, batch 32, after a Relu, forward node
-    included, as a share of the other form's time (taps along each axis / stride): 1-D 2/2 0.63, 3/2
-    0.44, 5/1 0.58, 8/8 0.90; 2-D 3/2 0.68, 2/2 0.64, 3/1 0.58, 4/4 1.07; 3-D 2/2 0.78. onnxruntime's
+    included, as a share of the other form's time (taps along each axis / stride): 1-D 2/2 0.63,
+    3/2 0.44, 5/1 0.58, 8/8 0.90; 2-D 3/2 0.68, 2/2 0.64, 3/1 0.58, 4/4 1.07; 3-D 2/2 0.78. The
     fast kernel for maxima does not give places; the one that does takes up to 20 times as long.
     """
     return sum(windows.kernel) <= _MOST_TAPS
