@@ -20,11 +20,11 @@ from edgefl.data.npz import load_npz, save_npz
 from edgefl.errors import ConfigError, StorageError
 from edgefl.storage.files import replace_file
 from edgefl.training.base import TrainingData
-from edgefl.training.bundle import Bundle, export_model, read_bundle
+from edgefl.training.bundle import EXPORT_TEMPLATE, Bundle, export_model, read_bundle
 from edgefl.training.fit_checks import require_fit
 
 _TASK = "task.json"
-_BUNDLE = "bundle.efl"
+BUNDLE = "bundle.efl"
 _EVALUATION = "evaluation.npz"
 _RESULT = "result"
 MODEL = "model.onnx"
@@ -74,7 +74,7 @@ def submit_task(
     except OSError as error:
         raise _cannot_write(tasks, error) from error
     try:
-        (staging / _BUNDLE).write_bytes(bundle_bytes)
+        (staging / BUNDLE).write_bytes(bundle_bytes)
         if evaluation is not None:
             save_npz(staging / _EVALUATION, evaluation)
         (staging / _TASK).write_text(spec.to_json())
@@ -117,7 +117,7 @@ def load_task(state_dir: Path, name: str) -> SubmittedTask:
     folder = state_dir / "tasks" / name
     try:
         spec = TaskSpec.from_json((folder / _TASK).read_text())
-        bundle_bytes = (folder / _BUNDLE).read_bytes()
+        bundle_bytes = (folder / BUNDLE).read_bytes()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError("E-TASK-FOLDER", f"a task in {folder}", str(error)) from error
     bundle = read_bundle(bundle_bytes)
@@ -126,6 +126,11 @@ def load_task(state_dir: Path, name: str) -> SubmittedTask:
         evaluation = load_npz(folder / _EVALUATION)
         require_fit(evaluation, bundle.manifest)
     return SubmittedTask(spec=spec, bundle_bytes=bundle_bytes, bundle=bundle, evaluation=evaluation)
+
+
+def result_folder(state_dir: Path, name: str) -> Path:
+    """Return where a task's newest model lies."""
+    return state_dir / "tasks" / name / _RESULT
 
 
 def save_model(
@@ -147,12 +152,13 @@ def save_model(
     Raises:
         StorageError: The disk is full or not writable; the earlier model stands.
     """
-    folder = state_dir / "tasks" / name / _RESULT
+    folder = result_folder(state_dir, name)
     encoded = io.BytesIO()
     np.save(encoded, parameters)
     try:
         folder.mkdir(exist_ok=True)
-        replace_file(folder / MODEL, export_model(bundle, parameters))
+        if EXPORT_TEMPLATE in bundle.contents:
+            replace_file(folder / MODEL, export_model(bundle, parameters))
         replace_file(folder / PARAMETERS, encoded.getvalue())
         replace_file(folder / SUMMARY, json.dumps(summary, indent=2).encode() + b"\n")
     except OSError as error:
@@ -165,7 +171,7 @@ def read_summary(state_dir: Path, name: str) -> dict[str, object]:
     Raises:
         StorageError: It is damaged or cannot be read.
     """
-    path = state_dir / "tasks" / name / _RESULT / SUMMARY
+    path = result_folder(state_dir, name) / SUMMARY
     try:
         summary = json.loads(path.read_text())
     except FileNotFoundError:
@@ -184,29 +190,6 @@ def _damaged_result(path: Path, found: str) -> StorageError:
         found,
         "start the gateway, which writes model and summary of its tasks again",
     )
-
-
-def copy_result(state_dir: Path, name: str, target: Path) -> dict[str, object]:
-    """Copy a task's newest model to `target` and return its summary.
-
-    Raises:
-        ConfigError: There is no such task, or no model yet.
-        StorageError: The target cannot be written.
-    """
-    folder = state_dir / "tasks" / name / _RESULT
-    if not (folder / SUMMARY).exists():
-        known = ", ".join(list_tasks(state_dir)) or "none"
-        raise ConfigError(
-            "E-NO-RESULT",
-            f"a committed round of task {name!r}",
-            f"none yet (tasks: {known})",
-            "wait for the first round",
-        )
-    try:
-        shutil.copyfile(folder / MODEL, target)
-    except OSError as error:
-        raise _cannot_write(target, error) from error
-    return read_summary(state_dir, name)
 
 
 def _cannot_write(path: Path, error: OSError) -> StorageError:

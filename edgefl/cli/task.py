@@ -51,10 +51,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     result = commands.add_parser(
         "result",
         help="fetch a task's newest model",
-        description="Fetch a task's newest committed model as ONNX; it is saved after every round.",
+        description="Fetch a task's newest committed model, saved after every round. It comes "
+        "as float and as int8, for ONNX Runtime and for LiteRT, as far as the bundle was prepared "
+        "for that.",
     )
     result.add_argument("name", help="the task's name")
-    result.add_argument("-o", "--output", type=Path, required=True, help="file to write (.onnx)")
+    result.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        required=True,
+        help="file that ends in .onnx, .int8.onnx, .tflite or .int8.tflite; or a folder, for every "
+        "form that there is",
+    )
     _add_state(result)
     add_json(result)
     add_common(result)
@@ -252,17 +261,21 @@ def run_list(options: argparse.Namespace) -> int:
 
 
 def run_result(options: argparse.Namespace) -> int:
-    """Copy the newest model."""
-    from broker.task_folder import copy_result
+    """Write the newest model, in the forms that were asked for."""
+    from broker.task_result import write_result
 
-    summary = copy_result(_state(options), options.name, options.output)
+    summary = write_result(_state(options), options.name, options.output)
     if options.json:
         sys.stdout.write(json.dumps(summary) + "\n")
-    else:
+        return 0
+    files = summary["files"]
+    for path in files if isinstance(files, list) else []:
         sys.stdout.write(
-            f"{options.output}: model after {summary['rounds_committed']} of "
-            f"{summary['rounds']} rounds\n"
+            f"{path}: model after {summary['rounds_committed']} of {summary['rounds']} rounds\n"
         )
+    for name, what in (("accuracy", "float"), ("int8_accuracy", "int8")):
+        if isinstance(summary.get(name), float):
+            sys.stdout.write(f"accuracy of the {what} model: {summary[name]:.3f}\n")
     return 0
 
 

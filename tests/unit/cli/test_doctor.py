@@ -42,7 +42,7 @@ def test_an_absent_package_is_a_note_with_the_extra_that_brings_it(
     monkeypatch.setattr(packages.importlib.util, "find_spec", lambda _: None)
     check = doctor.check_optional("onnx")
     assert check.status is Status.NOTE
-    assert "edgefl-runtime[onnx]" in check.advice
+    assert "edgefl-runtime[prepare]" in check.advice
 
 
 def test_a_second_owner_of_the_import_package_is_wrong(tmp_path: Path) -> None:
