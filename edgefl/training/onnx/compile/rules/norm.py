@@ -81,16 +81,18 @@ class Standardized:
 def _standardize(
     graph: GraphEmitter, node: onnx.NodeProto, shape: Shape, first_axis: int
 ) -> Standardized:
-    """Emit one LayerNormalization without scale, which gives the values and their rate at once.
+    """Emit one LayerNormalization that scales and shifts nothing; it gives values and rate at once.
+
+    It has a bias of zeros since onnxruntime 1.16.3 dies of one without when it optimises a graph.
 
     Raises:
         TrainingError: E-MODEL-OP-FORM when the batch axis is among the axes.
     """
     axes = within_example(node, shape, range(first_axis, len(shape)))
-    ones = filled(graph, [shape[axis] or 1 for axis in axes], 1.0)
+    sizes = [shape[axis] or 1 for axis in axes]
     values, _, rate = graph.emit_outputs(
         "LayerNormalization",
-        [node.input[0], ones],
+        [node.input[0], filled(graph, sizes, 1.0), filled(graph, sizes, 0.0)],
         3,
         axis=first_axis,
         epsilon=float_attribute(node, "epsilon", _EPSILON),
