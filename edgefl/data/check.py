@@ -103,7 +103,9 @@ def _problems(reading: Reading, schema: DataSchema | None, name: str) -> list[Da
     if len(reading.x) == 0:
         return _caught(lambda: reading.training_data(schema, name))
     unsound = _caught(lambda: TrainingData(x=reading.x, y=reading.y))
-    return unsound + ([] if schema is None else schema.misfits(reading.x, reading.y, name))
+    misfits = [] if schema is None else schema.misfits(reading.x, reading.y, name)
+    named = {error.code for error in unsound}
+    return unsound + [misfit for misfit in misfits if misfit.code not in named]
 
 
 def _caught(attempt: Callable[[], object]) -> list[DataError]:
@@ -198,6 +200,9 @@ def _class_warnings(
     if total and max(classes) > _LOPSIDED_SHARE * total and len(classes) > 1:
         largest = _class_name(classes.index(max(classes)), reading)
         warnings.append(f"{max(classes)} of {total} examples are of class {largest}")
+    names = len(reading.class_names)
+    if schema is not None and schema.classes is not None and names not in {0, schema.classes}:
+        warnings.append(f"{names} names of classes for a model of {schema.classes}")
     if total < _FEW_EXAMPLES:
         warnings.append(f"only {total} examples; one update from so few says little")
     return warnings

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from edgefl.data.account import Account
 from edgefl.data.reading import LeftOut
-from edgefl.data.rows import ROWS_AT_ONCE, Field, RawRows
+from edgefl.data.rows import Field, RawRows, rows_at_once
 from edgefl.data.settings import CsvFormat
 from edgefl.data.settings_file import did_you_mean
 from edgefl.errors import DataError
@@ -206,6 +206,7 @@ class CsvFile:
             # The first line found there is most likely cut.
             position_bytes += _skip_line(file)
         batch = _Batch(self._name, has_numbers=not is_tail)
+        most_rows = rows_at_once(len(self._places))
         # What is written while we read belongs to the next pass.
         while position_bytes < end_bytes:
             line = file.readline(_LONGEST_LINE_BYTES)
@@ -217,7 +218,7 @@ class CsvFile:
                 position_bytes += self._meet_open_line(file, line, batch)
                 continue
             self._take(line, line_number, batch)
-            if len(batch.rows) == ROWS_AT_ONCE:
+            if len(batch.rows) == most_rows:
                 yield batch.raw()
                 batch = batch.next()
         yield batch.raw()

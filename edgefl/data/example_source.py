@@ -90,7 +90,7 @@ class NpzSource:
         except OSError:
             account.leave_out(LeftOut.BAD_FILE, path.name)
         except DataError as error:
-            if error.code == "E-DATA-DAMAGED" and 0 <= age_s < _STILL_WRITTEN_S:
+            if error.code == "E-DATA-DAMAGED" and abs(age_s) < _STILL_WRITTEN_S:
                 account.leave_out(LeftOut.UNFINISHED, path.name)
                 return None
             account.leave_out(LeftOut.BAD_FILE, path.name)

@@ -1,6 +1,7 @@
 """Lists the recordings of a file or folder, oldest first, within a limit of bytes."""
 
 import re
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +43,7 @@ def list_recordings(path: Path, suffixes: Sequence[str], most_bytes: int) -> Lis
     """
     try:
         if not path.is_dir():
-            path.stat()
+            require_regular(path)
             return Listing(paths=(path,), skipped_bytes=0, is_folder=False)
         found = [
             (one, one.stat().st_size)
@@ -70,6 +71,19 @@ def list_recordings(path: Path, suffixes: Sequence[str], most_bytes: int) -> Lis
         skipped_bytes=sum(size_bytes for _, size_bytes in found[:first]),
         is_folder=True,
     )
+
+
+def require_regular(path: Path) -> None:
+    """Refuse what is no file; reading a pipe would wait for its writer for ever.
+
+    Raises:
+        DataError: E-DATA-MISSING.
+        OSError: There is nothing, or no right to look.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise DataError(
+            "E-DATA-MISSING", f"a file or folder at {path}", "neither", "check the path"
+        )
 
 
 def _as_counted(name: str) -> list[tuple[int, str]]:

@@ -40,7 +40,8 @@ class Reading:
         left_out: How much was left out, by reason.
         first_places: Where that was first seen, by reason: file and line.
         clock_steps: How often time went backwards.
-        skipped_bytes: Older bytes that were not looked at, because of the limit on reading.
+        skipped_bytes: Older bytes that were not looked at, because of the limit on reading; of a
+            table an estimate.
         first_time_s: Seconds since 1970 of the oldest example's start; None without times.
         last_time_s: Seconds since 1970 of the newest example's end; None without times.
         channels: Names of the channels, or empty where the source has none.

@@ -15,13 +15,24 @@ from edgefl.data.windows import RowBlock
 
 Field = str | float | int | bytes | None
 
-ROWS_AT_ONCE = 2048
+_MOST_ROWS_AT_ONCE = 2048
+_MOST_FIELDS_AT_ONCE = 65_536
 _MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "-"})
 _MOST_REMEMBERED = 4096
+_LONGEST_REMEMBERED = 64
 _COMMA = "some numbers have a comma; if it is the decimal one, set decimal = ',' in [csv]"
 _NO_LABEL = -1
 _UNKNOWN = -2
 _LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
+
+
+def rows_at_once(fields: int) -> int:
+    """Return how many rows are in memory as single fields, each a Python object, at a time.
+
+    Args:
+        fields: In a row.
+    """
+    return max(1, min(_MOST_ROWS_AT_ONCE, _MOST_FIELDS_AT_ONCE // fields))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,7 +243,8 @@ class _LabelNames:
         number = self._known.get(field)
         if number is None:
             number = self._find(field)
-            if len(self._known) < _MOST_REMEMBERED:
+            is_long = isinstance(field, str | bytes) and len(field) > _LONGEST_REMEMBERED
+            if len(self._known) < _MOST_REMEMBERED and not is_long:
                 self._known[field] = number
         return number
 

@@ -190,7 +190,7 @@ class _Table:
 
     def optional_text(self, key: str) -> str | None:
         value = self._take(key)
-        if value is not None and (not isinstance(value, str) or not value):
+        if value is not None and (not isinstance(value, str) or not value or "\0" in value):
             raise self._wrong(key, "a text", value)
         return value
 

@@ -1,7 +1,9 @@
 """Reads the newest rows of an SQLite table while another process may be writing to it.
 
-The database is opened read-only and read in one short transaction. In WAL mode that holds up no
-writer; in the older rollback mode a writer waits for us as it would for any reader.
+The database is opened read-only, and rows are fetched some hundreds at a time, each time in a
+transaction of its own: in the older rollback mode a writer waits for a reader, and a logger that
+waits for long loses readings; in WAL mode a long read would let the log grow. Views and tables
+without rowid cannot be taken up again in the middle; they are read in one go.
 """
 
 import sqlite3
@@ -12,10 +14,12 @@ from urllib.parse import quote
 
 from edgefl.data.account import Account
 from edgefl.data.csv_rows import require_columns, unreadable
-from edgefl.data.rows import ROWS_AT_ONCE, RawRows
+from edgefl.data.folder import require_regular
+from edgefl.data.rows import Field, RawRows, rows_at_once
 from edgefl.data.settings_file import did_you_mean
 from edgefl.errors import DataError
 
+_ROWID = "rowid"
 _WAIT_S = 5.0
 _BYTES_PER_FIELD = 16
 """What one field counts for against the limit on reading: its number, and the table around it."""
@@ -78,6 +82,7 @@ class SqliteTable:
 
     def _connect(self) -> sqlite3.Connection:
         try:
+            require_regular(self._path)
             with self._path.open("rb"):
                 pass
         except OSError as error:
@@ -100,7 +105,6 @@ class SqliteTable:
             connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
             connection.execute("PRAGMA query_only = 1")
             connection.execute("PRAGMA trusted_schema = 0")
-            connection.execute("BEGIN")
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         except sqlite3.Error:
             connection.close()
@@ -134,35 +138,30 @@ class SqliteTable:
         account: Account,
     ) -> Iterator[RawRows]:
         order = self._order(connection, time)
-        table = _quoted(self._table)
         # Names are quoted and were found in the schema; SQL has no parameters for them.
-        cut = connection.execute(
+        table = _quoted(self._table)
+        fields = ", ".join((order, *(_quoted(column) for column in wanted)))
+        query = f"SELECT {fields} FROM {table}"  # noqa: S608 - as above
+        found = connection.execute(
             f"SELECT {order} FROM {table} ORDER BY {order} DESC LIMIT 1 OFFSET ?",  # noqa: S608
             (most_rows - 1,),
         ).fetchone()
-        where, parameters = "", ()
+        cut = None if found is None else found[0]
+        if order != _ROWID:
+            yield from _at_one_go(connection, query, order, cut, rows_at_once(len(wanted)))
+            return
+        ends = f"SELECT min(rowid), max(rowid) FROM {table}"  # noqa: S608 - as above
+        oldest, newest = connection.execute(ends).fetchone()
         if cut is not None:
-            where, parameters = f"WHERE {order} >= ?", cut
-            older = f"SELECT count(*) FROM {table} WHERE {order} < ?"  # noqa: S608 - as above
-            (skipped,) = connection.execute(older, cut).fetchone()
-            account.skipped_bytes += skipped * _BYTES_PER_FIELD * len(wanted)
-        columns = ", ".join(_quoted(column) for column in wanted)
-        rows = connection.execute(
-            f"SELECT {order}, {columns} FROM {table} {where} ORDER BY {order}",  # noqa: S608
-            parameters,
-        )
-        while found := rows.fetchmany(ROWS_AT_ONCE):
-            yield RawRows(
-                rows=[row[1:] for row in found],
-                where="row" if order == "rowid" else "",
-                numbers=[row[0] for row in found] if order == "rowid" else [],
-                is_after_gap=[False] * len(found),
-            )
+            account.skipped_bytes += (cut - oldest) * _BYTES_PER_FIELD * len(wanted)
+        first = oldest if cut is None else cut
+        if first is not None:
+            yield from _in_parts(connection, query, (first, newest), rows_at_once(len(wanted)))
 
     def _order(self, connection: sqlite3.Connection, time: str | None) -> str:
         """Return what rows are ordered by: as they were inserted, or by time."""
         if self._has_rowid(connection):
-            return "rowid"
+            return _ROWID
         if time is not None:
             return _quoted(time)
         raise DataError(
@@ -200,6 +199,39 @@ class SqliteTable:
                 "the sqlite3 program's .recover saves what can be read",
             )
         return DataError("E-DATA-SQLITE", f"a readable {self.name}", str(error), "check the file")
+
+
+def _at_one_go(
+    connection: sqlite3.Connection, query: str, order: str, cut: object, at_once: int
+) -> Iterator[RawRows]:
+    """Yield rows from a value of the ordering column on; from the first where it is None."""
+    where, parameters = ("", ()) if cut is None else (f"WHERE {order} >= ?", (cut,))
+    rows = connection.execute(f"{query} {where} ORDER BY {order}", parameters)
+    while found := rows.fetchmany(at_once):
+        yield _raw(found, "", [])
+
+
+def _in_parts(
+    connection: sqlite3.Connection, query: str, rowids: tuple[int, int], at_once: int
+) -> Iterator[RawRows]:
+    """Yield rows from the first to the last rowid; the table is free between parts."""
+    first, last = rowids
+    part = f"{query} WHERE rowid BETWEEN ? AND ? ORDER BY rowid LIMIT ?"
+    while True:
+        found = connection.execute(part, (first, last, at_once)).fetchall()
+        yield _raw(found, "row", [row[0] for row in found])
+        if len(found) < at_once or found[-1][0] >= last:
+            return
+        first = found[-1][0] + 1
+
+
+def _raw(found: list[tuple[Field, ...]], where: str, numbers: list[int]) -> RawRows:
+    return RawRows(
+        rows=[row[1:] for row in found],
+        where=where,
+        numbers=numbers,
+        is_after_gap=[False] * len(found),
+    )
 
 
 def _code_of(error: sqlite3.Error) -> int:

@@ -93,6 +93,8 @@ def test_every_misfit_is_named():
     assert [problem.code for problem in found.problems] == ["E-DATA-SHAPE", "E-DATA-LABEL"]
     values = judge(reading(), DataSchema(input_shape=(8, 3), values=2), "mine")
     assert [problem.code for problem in values.problems] == ["E-DATA-SHAPE"]
+    (negative,) = judge(reading(y=np.full(60, -1)), SCHEMA, "mine").problems
+    assert negative.code == "E-DATA-LABEL"
     tokens = DataSchema(input_shape=(8, 3), classes=3, takes_tokens=True)
     assert [one.code for one in judge(reading(), tokens, "mine").problems] == ["E-DATA-DTYPE"]
     labels = judge(reading(y=np.zeros((60, 1), np.float32)), SCHEMA, "mine")
@@ -118,6 +120,8 @@ def test_classes():
     lopsided = np.zeros(60, np.int64)
     lopsided[:2] = 1, 2
     assert "58 of 60 examples are of class 0" in warnings(reading(y=lopsided))
+    two_names = reading(class_names=("rest", "walk"))
+    assert warnings(two_names) == "2 names of classes for a model of 3"
     assert "only 6 examples" in warnings(reading(6))
 
 

@@ -107,7 +107,7 @@ def test_no_window_spans_a_row_that_was_left_out(tmp_path):
 
 
 def test_a_row_left_out_between_two_batches_still_breaks_the_window(tmp_path, monkeypatch):
-    monkeypatch.setattr("edgefl.data.csv_rows.ROWS_AT_ONCE", 2)
+    monkeypatch.setattr("edgefl.data.rows._MOST_ROWS_AT_ONCE", 2)
     for bad in ("2,nan,0,1", "2,0", ""):
         path = write_csv(tmp_path / "log.csv", *rows(2), bad, *rows(3, start=3))
         reading = examine(path, windowing=Windowing(length=3, stride=3))

@@ -1,5 +1,7 @@
 """How sources are spelled."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -49,3 +51,10 @@ def test_a_file_may_appear_after_the_source_is_opened(tmp_path):
     assert refusal(source.read).code == "E-DATA-MISSING"
     np.savez(tmp_path / "later.npz", x=np.ones((1, 2)), y=[0])
     assert source.read().examples == 1
+
+
+def test_a_pipe_is_no_file(tmp_path):
+    for name in ("log.csv", "log.npz", "log.db"):
+        os.mkfifo(tmp_path / name)
+        spelling = f"{tmp_path / name}:t" if name == "log.db" else str(tmp_path / name)
+        assert refusal(open_source(spelling).examine).code == "E-DATA-MISSING"
