@@ -134,6 +134,8 @@ class Fleet:
                     *("agent", "run", "--device", device, "--data", source),
                     *("--gateway", f"127.0.0.1:{port}", "--fleet", self._fleet),
                     *("--state", str(self._folder / device)),
+                    # Sixteen agents share a machine whose runtime is known: none needs a probe.
+                    *("--backend", "onnx", "--provider", "cpu"),
                     *("--max-epsilon", str(self._max_epsilon)),
                     *(() if self.policy is None else ("--policy", str(self.policy))),
                     *self._enrolment,
