@@ -12,13 +12,14 @@ import onnxruntime
 from onnxruntime.training import artifacts
 from onnxruntime.training.api import CheckpointState, Module, Optimizer
 
-from tests.benchmarks.training.nets import NETS
+from tests.benchmarks.training.net_data import data
+from tests.benchmarks.training.nets import model as model_of
 from tests.benchmarks.training.step_side import LR, Epoch, batches, serve_steps
 
 
 def open_net(name: str) -> tuple[Epoch, int]:
     """Return one epoch of plain SGD."""
-    model = NETS[name].model()
+    model = model_of(name)
     statistics = {
         value
         for node in model.graph.node
@@ -48,7 +49,7 @@ def open_net(name: str) -> tuple[Epoch, int]:
     optimizer = Optimizer(f"{folder}/optimizer_model.onnx", module)
     optimizer.set_learning_rate(LR)
     module.train()
-    x, y = NETS[name].data()
+    x, y = data(name)
     rng = np.random.default_rng(2)
 
     def epoch() -> float:

@@ -1,5 +1,7 @@
-"""Our training step, in a process of its own like the peers'."""
+"""Our training step, in a process of its own like the peers'; it never loads the compiler."""
 
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -8,23 +10,27 @@ import numpy as np
 from edgefl.training.bundle import read_bundle
 from edgefl.training.onnx.runtime.quiet import onnxruntime
 from edgefl.training.onnx.runtime.trainer import OnnxTrainer
-from tests.benchmarks.training.nets import NETS
+from tests.benchmarks.training.net_data import data
 from tests.benchmarks.training.step_side import BATCH, LR, Epoch, serve_steps
 
 
 def open_net(name: str) -> tuple[Epoch, int]:
-    """Prepare a bundle and return one epoch of `fit`."""
-    from edgefl.training.onnx.compile import compile_bundle
+    """Return one epoch of `fit`.
 
+    Args:
+        name: `NET` or `NET/FORM`, as `make_bundle` knows them.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "net.bundle"
-        path.write_bytes(compile_bundle(NETS[name].model()).bundle_bytes)
+        path = Path(folder) / "net.efl"
+        module = "tests.benchmarks.training.make_bundle"
+        subprocess.run([sys.executable, "-m", module, name, str(path)], check=True)
         trainer = OnnxTrainer(read_bundle(path))
-    x, y = NETS[name].data()
+    x, y = data(name.partition("/")[0])
     rng = np.random.default_rng(2)
+    clip = 1.0 if trainer.manifest.clips_examples else None
 
     def epoch() -> float:
-        return trainer.fit(x, y, epochs=1, batch_size=BATCH, lr=LR, rng=rng)
+        return trainer.fit(x, y, epochs=1, batch_size=BATCH, lr=LR, rng=rng, example_clip=clip)
 
     return epoch, -(-len(x) // BATCH)
 

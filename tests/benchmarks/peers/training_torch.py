@@ -9,7 +9,8 @@ import torch
 from onnx import helper, numpy_helper
 from torch import nn
 
-from tests.benchmarks.training.nets import NETS
+from tests.benchmarks.training.net_data import data
+from tests.benchmarks.training.nets import model as model_of
 from tests.benchmarks.training.step_side import LR, Epoch, batches, serve_steps
 
 
@@ -90,9 +91,9 @@ def _batch_norm(tensors: list[torch.Tensor]) -> nn.Module:
 
 def open_net(name: str) -> tuple[Epoch, int]:
     """Return one epoch of plain SGD, with BatchNormalization on its stored statistics."""
-    net = module_of(NETS[name].model()).eval()
+    net = module_of(model_of(name)).eval()
     optimizer = torch.optim.SGD(net.parameters(), lr=LR)
-    inputs, targets = (torch.from_numpy(values) for values in NETS[name].data())
+    inputs, targets = (torch.from_numpy(values) for values in data(name))
     rng = np.random.default_rng(2)
 
     def epoch() -> float:

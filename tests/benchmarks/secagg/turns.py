@@ -51,7 +51,7 @@ class PeerProcess:
             cwd=ROOT,
         )
 
-    def ask(self, operation: str, **arguments: int) -> dict[str, object]:
+    def ask(self, operation: str, **arguments: float | str) -> dict[str, object]:
         """Let it work once, and return its answer.
 
         Raises:
@@ -70,7 +70,7 @@ class PeerProcess:
             raise PeerError(f"{operation}: {answer['error']}")
         return answer
 
-    def figure(self, operation: str, name: str = "cpu_s", **arguments: int) -> float:
+    def figure(self, operation: str, name: str = "cpu_s", **arguments: float | str) -> float:
         """Let it work once, and return one number of its answer."""
         return float(str(self.ask(operation, **arguments)[name]))
 

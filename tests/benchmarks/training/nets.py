@@ -1,46 +1,32 @@
-"""The nets whose training step is timed, as the same ONNX models and data for every side."""
+"""The nets whose training step is timed, as the same ONNX models for every side."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.benchmarks.training.net_data import SHAPES
+
 OPSET = 17
 IR_VERSION = 8
-ROWS = 512
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Net:
-    """A model that grows layer by layer from `x` [N, ...] to `logits` [N, classes]."""
-
-    input_shape: tuple[int, ...]
-    classes: int
-    build: Callable[["Layers"], None]
-
-    def model(self) -> onnx.ModelProto:
-        """Return the model with weights from a fixed seed."""
-        layers = Layers()
-        self.build(layers)
-        graph = helper.make_graph(
-            layers.nodes,
-            "net",
-            [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", *self.input_shape])],
-            [helper.make_tensor_value_info(layers.last, TensorProto.FLOAT, ["N", self.classes])],
-            layers.weights,
-        )
-        return helper.make_model(
-            graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION
-        )
-
-    def data(self) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Return float32 [512, ...] and int64 [512] from a fixed seed."""
-        rng = np.random.default_rng(1)
-        x = rng.standard_normal((ROWS, *self.input_shape), dtype=np.float32)
-        return x, rng.integers(0, self.classes, ROWS)
+def model(name: str) -> onnx.ModelProto:
+    """Return a net with weights from a fixed seed, from `x` [N, ...] to logits [N, classes]."""
+    shapes, layers = SHAPES[name], Layers()
+    _BUILDERS[name](layers)
+    graph = helper.make_graph(
+        layers.nodes,
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", *shapes.input_shape])],
+        [helper.make_tensor_value_info(layers.last, TensorProto.FLOAT, ["N", shapes.classes])],
+        layers.weights,
+    )
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION
+    )
 
 
 class Layers:
@@ -149,11 +135,9 @@ def _depthwise_normed(layers: Layers) -> None:
     _depthwise(layers, batch_norm=True)
 
 
-NETS = {
-    "mlp": Net(input_shape=(64,), classes=6, build=_mlp),
-    "cnn1d": Net(input_shape=(9, 128), classes=6, build=_cnn_1d),
-    # onnxruntime-training turns a BatchNormalization exported for inference into one of batch
-    # statistics and so computes something else; the net without it lets all sides do the same work.
-    "depthwise2d": Net(input_shape=(3, 32, 32), classes=10, build=_depthwise_plain),
-    "depthwise2d-bn": Net(input_shape=(3, 32, 32), classes=10, build=_depthwise_normed),
+_BUILDERS: dict[str, Callable[[Layers], None]] = {
+    "mlp": _mlp,
+    "cnn1d": _cnn_1d,
+    "depthwise2d": _depthwise_plain,
+    "depthwise2d-bn": _depthwise_normed,
 }
