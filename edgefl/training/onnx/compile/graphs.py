@@ -61,9 +61,12 @@ def train_graph(plan: Plan) -> TrainGraph:
     for name, grid in plan.grids.items():
         rounded = round_to_grid(emitter, name, results[names.updated(name)], grid)
         results[names.updated(name)] = rounded
+    outputs = [_float_info(names.LOSS, ())]
+    if emitted.example_norms is not None:
+        results[names.EXAMPLE_NORMS] = emitted.example_norms
+        outputs.append(_row_info(names.EXAMPLE_NORMS))
     named = [helper.make_node("Identity", [value], [name]) for name, value in results.items()]
     nodes = ancestors([*forward, *emitter.nodes, *named], *results)
-    outputs = [_float_info(names.LOSS, ())]
     for name in plan.trained:
         outputs += [_float_info(value, shapes[name]) for value in _new_values(name, settings.kind)]
     constants = [*_frozen(plan), *emitter.constants]
@@ -76,6 +79,7 @@ def train_graph(plan: Plan) -> TrainGraph:
 class _Backward:
     loss: str
     gradients: dict[str, str]
+    example_norms: str | None = None
     facts: Facts = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
@@ -99,7 +103,7 @@ def _emit_backward(
         emitter,
         forward,
         plan.trained,
-        batch_inputs=[value.name for value in _data_inputs(plan)],
+        batch_inputs=[value.name for value in _example_inputs(plan)],
         output=output,
         example_gradients=emitted.example_gradients,
         emit_example_gradients=lambda graph: emit_loss(graph, loss, output, size).example_gradients,
@@ -109,6 +113,7 @@ def _emit_backward(
     return _Backward(
         loss=emitted.loss,
         gradients=clipped.gradients,
+        example_norms=clipped.norms,
         facts={"example_clipping": clipped.form.value},
         warnings=(slow,) if clipped.form is ExampleForm.SCAN else (),
     )
@@ -167,9 +172,12 @@ def serialize(graph: onnx.GraphProto) -> bytes:
 
 
 def _data_inputs(plan: Plan) -> list[onnx.ValueInfoProto]:
-    loss = plan.options.loss
-    data = [plan.input] if plan.front is None else [_spec_info(f) for f in plan.front.features]
-    return [*data, _target_info(loss, plan.output.size), _row_info(names.SAMPLE_WEIGHT)]
+    target = _target_info(plan.options.loss, plan.output.size)
+    return [*_example_inputs(plan), target, _row_info(names.SAMPLE_WEIGHT)]
+
+
+def _example_inputs(plan: Plan) -> list[onnx.ValueInfoProto]:
+    return [plan.input] if plan.front is None else [_spec_info(f) for f in plan.front.features]
 
 
 def _target_info(loss: Loss, size: int) -> onnx.ValueInfoProto:

@@ -148,8 +148,9 @@ def why_examples_are_mixed(
 
 
 def _clip(graph: GraphEmitter, squared_norms: str, weights: str) -> tuple[str, str]:
-    """Return norms, and weights times C / max(norm, C): exactly the weight up to norm C."""
+    """Return norms, and weights times min(1, C / norm): exactly the weight for a norm of 0."""
     # A Gram form may leave a sum a little below zero.
     norms = graph.emit("Sqrt", graph.emit("Max", squared_norms, graph.float32(0.0)))
-    kept = graph.emit("Div", names.EXAMPLE_CLIP, graph.emit("Max", norms, names.EXAMPLE_CLIP))
+    # C / 0 is infinite, and so is C where nothing is to be clipped: both give 1.
+    kept = graph.emit("Min", graph.emit("Div", names.EXAMPLE_CLIP, norms), graph.float32(1.0))
     return norms, graph.emit("Mul", weights, kept)
