@@ -1,10 +1,13 @@
 """Gradients of normalisation: frozen running statistics, layers, instances, groups, vectors."""
 
 import numpy as np
+import onnx
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper, numpy_helper
 
 from edgefl.errors import TrainingError
+from edgefl.training.bundle import read_bundle
+from edgefl.training.onnx.compile import compile_bundle
 from tests.gradient_check import check_gradients, differentiated, run_gradients
 from tests.node_models import check_node_model, node_models
 
@@ -140,6 +143,33 @@ def test_layer_normalization_of_equal_values_is_finite():
     expected = rate * (seeds["y"] - seeds["y"].mean(axis=1, keepdims=True))
     np.testing.assert_allclose(found["x"], expected, rtol=1e-4)
     np.testing.assert_array_equal(found["scale"], np.zeros(4))
+
+
+def test_layer_normalization_gets_a_bias_that_is_not_trained():
+    # Without one, onnxruntime 1.16.3 aborts while it optimises such a graph.
+    nodes = [
+        helper.make_node("Add", ["x", "first"], ["a"]),
+        helper.make_node("Add", ["a", "x"], ["b"]),
+        helper.make_node("LayerNormalization", ["b", "scale"], ["c"]),
+        helper.make_node("MatMul", ["c", "w"], ["d"]),
+        helper.make_node("Add", ["d", "a"], ["y"]),
+    ]
+    weights = {"first": random(4), "scale": random(4, seed=1), "w": random(4, 4)}
+    graph = helper.make_graph(
+        nodes,
+        "without_bias",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 4])],
+        [numpy_helper.from_array(v.astype(np.float32), name) for name, v in weights.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    bundle = read_bundle(compile_bundle(model, trainable="all").bundle_bytes)
+    assert {slot.name for slot in bundle.manifest.parameters} == set(weights)
+    for content in ("train.onnx", "eval.onnx"):
+        made = onnx.load_from_string(bundle.content(content)).graph.node
+        norms = [node for node in made if node.op_type == "LayerNormalization"]
+        assert [len(node.input) for node in norms] == [3] * len(norms)
+        assert norms
 
 
 @pytest.mark.parametrize("shape", [(3, 2, 5), (3, 2, 4, 3), (2, 3, 2, 2, 3)])
