@@ -31,6 +31,11 @@ class Rewriter:
         self._count = 0
         self._given = {tensor.name: tensor for tensor in graph.initializer}
         self._makers = {output: node for node in graph.node for output in node.output}
+        self._ranks = {
+            value.name: len(value.type.tensor_type.shape.dim)
+            for value in [*graph.input, *graph.value_info, *graph.output]
+            if value.type.tensor_type.HasField("shape")
+        }
 
     def float64(self, value: str) -> float | None:
         """Return a float64 constant of a single number, or None for anything else."""
@@ -39,6 +44,10 @@ class Rewriter:
             return None
         values = np.asarray(numpy_helper.to_array(tensor))
         return float(values.reshape(-1)[0]) if values.size == 1 else None
+
+    def rank(self, value: str) -> int | None:
+        """Return the number of axes of a value of the source graph, if shape inference knows it."""
+        return self._ranks.get(value)
 
     def maker(self, value: str) -> onnx.NodeProto | None:
         """Return the node of the source graph that makes a value."""
@@ -52,13 +61,13 @@ class Rewriter:
     def emit(
         self, op_type: str, *inputs: str, to: str | None = None, **attributes: int | Sequence[int]
     ) -> str:
-        """Append a node and return the name of its output."""
+        """Append a node, rewritten if need be, and return the name of its output."""
         name = to or self.new_name()
         node = helper.make_node(op_type, list(inputs), [name], name=name)
         node.attribute.extend(
             helper.make_attribute(key, value) for key, value in attributes.items()
         )
-        self.nodes.append(node)
+        _rewrite(self, node)
         return name
 
     def constant(self, value: NDArray[np.generic]) -> str:
@@ -79,7 +88,7 @@ def decompose(graph: onnx.GraphProto) -> onnx.GraphProto:
     """Return the graph with rewritten nodes.
 
     Args:
-        graph: Standard operators.
+        graph: Standard operators, after shape inference.
 
     Returns:
         A graph that computes the same.
@@ -194,15 +203,16 @@ def _global_average_pool(rewriter: Rewriter, node: onnx.NodeProto) -> None:
 
 def _layer_normalization(rewriter: Rewriter, node: onnx.NodeProto) -> None:
     """Write y = (x - mean) / sqrt(variance + epsilon) * scale + bias over the last axes."""
-    axis = int_attribute(node, "axis", -1)
-    if axis != -1:
+    x, scale = node.input[:2]
+    axis, rank = int_attribute(node, "axis", -1), rewriter.rank(x)
+    if axis >= 0 and rank is None:
         rewriter.nodes.append(node)
         return
-    x, scale = node.input[:2]
-    mean = rewriter.emit("ReduceMean", x, axes=[-1], keepdims=1)
+    axes = list(range(axis - rank if axis >= 0 and rank is not None else axis, 0))
+    mean = rewriter.emit("ReduceMean", x, axes=axes, keepdims=1)
     centred = rewriter.emit("Sub", x, mean)
     variance = rewriter.emit(
-        "ReduceMean", rewriter.emit("Mul", centred, centred), axes=[-1], keepdims=1
+        "ReduceMean", rewriter.emit("Mul", centred, centred), axes=axes, keepdims=1
     )
     epsilon = rewriter.float32(float_attribute(node, "epsilon", 1e-5))
     inverse = rewriter.emit(

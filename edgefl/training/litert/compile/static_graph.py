@@ -58,7 +58,7 @@ def make_static(model: onnx.ModelProto, *, batch_rows: int) -> StaticGraph:
     Raises:
         TrainingError: E-LITERT-SHAPE where a size stays unknown.
     """
-    graph = decompose(model.graph)
+    graph = decompose(onnx.shape_inference.infer_shapes(model).graph)
     constants = {
         tensor.name: np.asarray(numpy_helper.to_array(tensor)) for tensor in graph.initializer
     }
