@@ -32,7 +32,11 @@ class FeatureMaker:
         """
         self._manifest = bundle.manifest
         self._session = open_session(
-            bundle.content(FEATURES_ONNX), threads=threads, optimize=optimize, provider=provider
+            bundle.content(FEATURES_ONNX),
+            threads=threads,
+            optimize=optimize,
+            provider=provider,
+            exact_int8=True,
         )
         self.rows_computed = 0
 

@@ -145,10 +145,9 @@ class _Builder:
             self._redirect(name, up.output[0])
             self._edits.after.setdefault(name, []).extend([down, up])
 
-    def _redirect(self, name: str, to: str, readers: Iterable[str] | None = None) -> None:
-        chosen = None if readers is None else set(readers)
+    def _redirect(self, name: str, to: str, reader: str | None = None) -> None:
         for node, inputs in zip(self._graph.node, self._original_readers, strict=True):
-            if chosen is None or node.output[0] in chosen:
+            if reader is None or node.output[0] == reader:
                 for index, value in enumerate(inputs):
                     if value == name:
                         node.input[index] = to
@@ -156,7 +155,7 @@ class _Builder:
     # ------------------------------------------------------------ weights
 
     def hold_weight(self, plan: WeightPlan, hold: Hold) -> None:
-        """Let the readers of a weight read it through integers."""
+        """Let the reader of a weight read it through integers."""
         values = self._values[plan.name].astype(np.float32)
         fixed = weight_scales(values, plan.axis) if plan.scale is None else plan.scale
         self._weight_scales[plan.name] = fixed
@@ -184,7 +183,7 @@ class _Builder:
             "DequantizeLinear", [name, scale, zero_point], f"{plan.name}_dequantized", axis
         )
         self._edits.first.append(up)
-        self._redirect(plan.name, up.output[0], plan.readers)
+        self._redirect(plan.name, up.output[0], plan.reader)
 
     def _following_scale(self, plan: WeightPlan) -> str:
         """Emit the scale at which the present largest value of each channel just fits."""
@@ -203,7 +202,7 @@ class _Builder:
         return str(scale.output[0])
 
     def hold_bias(self, plan: BiasPlan) -> None:
-        """Let the readers of a bias read it through int32."""
+        """Let the reader of a bias read it through int32."""
         values = self._values[plan.name].astype(np.float32)
         products = plan.scale
         if products is None:
@@ -219,7 +218,7 @@ class _Builder:
             "DequantizeLinear", [name, scale, zero_point], f"{plan.name}_dequantized", axis
         )
         self._edits.first.append(up)
-        self._redirect(plan.name, up.output[0], plan.readers)
+        self._redirect(plan.name, up.output[0], plan.reader)
         self.held.append(HeldIntegers(plan=plan, integers=name, scales=scale))
 
     # ------------------------------------------------------------ the end

@@ -21,7 +21,10 @@ _CUTS = frozenset({"Relu", "Clip"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightPlan:
-    """A weight that some nodes read in int8.
+    """A weight that a node reads in int8.
+
+    Each of several readers has a plan of its own: onnxruntime 1.32 cannot load a graph in which two
+    fused int8 kernels read one tensor and must add exactly.
 
     Attributes:
         name: Its float32 initializer.
@@ -29,19 +32,19 @@ class WeightPlan:
         scale: float32 [] or [channels]; None lets the scale follow the weights.
         zero_point: Integers of [] or [channels]; their dtype is that of the rounded weight. None
             means int8 zeros.
-        readers: First outputs of the nodes that read it so.
+        reader: First output of the node that reads it so.
     """
 
     name: str
     axis: int | None
     scale: Floats | None = None
     zero_point: NDArray[np.generic] | None = None
-    readers: tuple[str, ...]
+    reader: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BiasPlan:
-    """A bias that some nodes read in int32.
+    """A bias that a node reads in int32.
 
     Attributes:
         name: Its float32 initializer.
@@ -49,14 +52,14 @@ class BiasPlan:
         input_scale: Scale of that weight's other factor; its product with the weight's scale is
             the bias's.
         scale: float32 [] or [channels]: the fixed scale.
-        readers: First outputs of the nodes that read it so.
+        reader: First output of the node that reads it so.
     """
 
     name: str
     weight: str | None = None
     input_scale: float = 1.0
     scale: Floats | None = None
-    readers: tuple[str, ...]
+    reader: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,12 +176,9 @@ def _after_cut(value: str, readers: Mapping[str, Sequence[onnx.NodeProto]]) -> s
 
 
 def _weight_plans(layers: Sequence[onnx.NodeProto]) -> tuple[WeightPlan, ...]:
-    readers: dict[tuple[str, int], list[str]] = {}
-    for node in layers:
-        readers.setdefault((node.input[1], channel_axis(node)), []).append(node.output[0])
     return tuple(
-        WeightPlan(name=name, axis=axis, readers=tuple(outputs))
-        for (name, axis), outputs in readers.items()
+        WeightPlan(name=node.input[1], axis=channel_axis(node), reader=node.output[0])
+        for node in layers
     )
 
 
@@ -197,7 +197,7 @@ def _bias_plans(
                     name=node.input[2],
                     weight=node.input[1],
                     input_scale=float(scales[node.input[0]].scale) * alpha,
-                    readers=(node.output[0],),
+                    reader=node.output[0],
                 )
             )
     return tuple(plans)

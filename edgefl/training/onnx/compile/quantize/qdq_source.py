@@ -46,7 +46,10 @@ def open_quantized(model: onnx.ModelProto) -> OpenedModel:
     opened.CopyFrom(model)
     graph = opened.graph
     tensors = {tensor.name: tensor for tensor in graph.initializer}
-    taken = set(tensors) | {value for node in graph.node for value in node.output}
+    taken = set(tensors)
+    taken.update(
+        value for node in graph.node if not _is_held(node, tensors) for value in node.output
+    )
     weights: list[WeightPlan] = []
     biases: list[BiasPlan] = []
     floats: list[onnx.TensorProto] = []
@@ -63,17 +66,18 @@ def open_quantized(model: onnx.ModelProto) -> OpenedModel:
         held = _read(node, tensors)
         floats.append(numpy_helper.from_array(held.values, name))
         if held.zero_point.dtype == np.int32:
-            biases.append(BiasPlan(name=name, scale=held.scale, readers=readers))
+            biases += [BiasPlan(name=name, scale=held.scale, reader=one) for one in readers]
         else:
-            weights.append(
+            weights += [
                 WeightPlan(
                     name=name,
                     axis=held.axis,
                     scale=held.scale,
                     zero_point=held.zero_point,
-                    readers=readers,
+                    reader=one,
                 )
-            )
+                for one in readers
+            ]
     _rewrite(graph, kept, renamed, floats)
     plan = RoundingPlan(activations={}, weights=tuple(weights), biases=tuple(biases))
     return OpenedModel(model=opened, plan=plan)
