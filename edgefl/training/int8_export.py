@@ -49,7 +49,7 @@ def export_int8_model(
             pieces.append(template[position : slot.offset])
             pieces.append(_encode(slot, tensors))
             position = slot.offset
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, IndexError, OverflowError) as error:
         raise TrainingError(
             "E-BUNDLE-DAMAGED",
             f"{INT8_SLOTS} that fits the bundle's parameters",

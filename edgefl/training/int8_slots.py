@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from edgefl.training.json_fields import Fields
 
 _FORMAT = 1
+_LARGEST = 3.4e38
 
 
 class Encoding(enum.Enum):
@@ -101,14 +102,19 @@ def _parse_slot(entry: object) -> Int8Slot:
     if not -1 <= axis < 32:
         message = f"int8 slot with axis {axis}"
         raise ValueError(message)
+    scale = _numbers(fields.sequence("scale"), "scale")
+    zero_point = _whole_numbers(fields.sequence("zero_point"), "zero_point")
+    if any(step <= 0.0 for step in scale) or not all(-128 <= zero <= 255 for zero in zero_point):
+        message = "int8 slot with a scale or zero point out of range"
+        raise ValueError(message)
     return Int8Slot(
         offset=fields.integer("offset"),
         encoding=fields.choice("encoding", Encoding),
         tensor=fields.text("tensor"),
         shape=shape,
         axis=axis,
-        scale=_numbers(fields.sequence("scale"), "scale"),
-        zero_point=_whole_numbers(fields.sequence("zero_point"), "zero_point"),
+        scale=scale,
+        zero_point=zero_point,
         is_unsigned=fields.flag("is_unsigned"),
         weight=fields.text("weight"),
         weight_shape=fields.shape("weight_shape"),
@@ -120,10 +126,12 @@ def _parse_slot(entry: object) -> Int8Slot:
 def _numbers(values: Sequence[object], name: str) -> tuple[float, ...]:
     numbers: list[float] = []
     for value in values:
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            message = f"int8 slot field '{name}' is not a list of numbers"
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        number = value if isinstance(value, int | float) else 0
+        if not is_number or not -_LARGEST <= number <= _LARGEST:
+            message = f"int8 slot field '{name}' is not a list of float32 numbers"
             raise ValueError(message)
-        numbers.append(float(value))
+        numbers.append(float(number))
     return tuple(numbers)
 
 

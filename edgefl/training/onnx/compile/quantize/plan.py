@@ -189,9 +189,9 @@ def _bias_plans(
 ) -> tuple[BiasPlan, ...]:
     plans: list[BiasPlan] = []
     for node in layers:
-        is_plain = float_attribute(node, "beta", 1.0) == 1.0
+        alpha = float_attribute(node, "alpha", 1.0)
+        is_plain = float_attribute(node, "beta", 1.0) == 1.0 and alpha > 0.0
         if len(node.input) > 2 and node.input[2] in initializers and is_plain:
-            alpha = float_attribute(node, "alpha", 1.0)
             plans.append(
                 BiasPlan(
                     name=node.input[2],
