@@ -3,7 +3,7 @@
 import hashlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import onnx
@@ -16,7 +16,7 @@ from edgefl.training.bundle import (
     TRAIN_ONNX,
     pack_bundle,
 )
-from edgefl.training.kinds import Loss, Optimizer
+from edgefl.training.kinds import Loss, Optimizer, Runtime
 from edgefl.training.manifest import Manifest
 from edgefl.training.onnx.compile.check import require_rules, require_standard_operators
 from edgefl.training.onnx.compile.describe import input_spec, make_manifest
@@ -139,9 +139,16 @@ def compile_with(
         initial_local=float_values(plan.model, plan.local),
     )
     clock.lap("packed the bundle")
-    return PreparedBundle(
-        bundle_bytes=bundle_bytes, manifest=manifest, warnings=(*plan.warnings, *step.warnings)
-    )
+    warnings = (*plan.warnings, *step.warnings)
+    if Runtime.LITERT in options.runtimes:
+        # Here, since it imports this package.
+        from edgefl.training.litert.compile.bundle import add_litert
+
+        both = add_litert(bundle_bytes, batch_rows=options.batch_rows)
+        clock.lap("wrote the TFLite form and saw it learn")
+        bundle_bytes, manifest = both.bundle_bytes, replace(both.manifest, files={})
+        warnings = (*warnings, *both.warnings)
+    return PreparedBundle(bundle_bytes=bundle_bytes, manifest=manifest, warnings=warnings)
 
 
 def loss_named(name: str) -> Loss:

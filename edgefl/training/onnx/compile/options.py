@@ -24,6 +24,7 @@ class CompileOptions:
         clips_examples: Whether a step clips the gradient of each example on its own.
         quantization: Which integers are used.
         runtimes: Libraries that the bundle is for.
+        batch_rows: Rows of every call of the TFLite form, which has fixed sizes.
         splits_front: False keeps the frozen front part in the training graph; for comparisons.
     """
 
@@ -36,6 +37,7 @@ class CompileOptions:
     clips_examples: bool = False
     quantization: QuantizationRequest = field(default_factory=QuantizationRequest)
     runtimes: tuple[Runtime, ...] = (Runtime.ONNX,)
+    batch_rows: int = 16
     splits_front: bool = True
 
     def __post_init__(self) -> None:
