@@ -11,7 +11,7 @@ from onnx.reference import ReferenceEvaluator
 
 from edgefl.errors import TrainingError
 from edgefl.training.litert.compile.decompose import decompose
-from edgefl.training.onnx.compile.attributes import describe
+from edgefl.training.onnx.compile.attributes import describe, int_attribute
 from edgefl.training.onnx.compile.graph import values_read_by
 
 Shape = tuple[int, ...]
@@ -25,6 +25,31 @@ _LARGEST_FOLDED_VALUES = 4_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoredIntegers:
+    """Integers behind a float constant: values = (integers - zero points) * scales.
+
+    Attributes:
+        integers: int8, uint8 or int32, of the constant's shape.
+        scales: float32 [1], or one for each index of `axis`.
+        zero_points: int64, as many.
+        axis: Axis of the constant along which the scales change.
+    """
+
+    integers: NDArray[np.generic]
+    scales: NDArray[np.float32]
+    zero_points: NDArray[np.int64]
+    axis: int
+
+    def values(self) -> NDArray[np.float32]:
+        """Return the constant: float32."""
+        sizes = [1] * self.integers.ndim
+        if self.scales.size > 1:
+            sizes[self.axis] = -1
+        shifted = self.integers.astype(np.int64) - self.zero_points.reshape(sizes)
+        return (shifted.astype(np.float32) * self.scales.reshape(sizes)).astype(np.float32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StaticGraph:
     """A graph whose shapes are all known.
 
@@ -33,12 +58,14 @@ class StaticGraph:
         constants: Values by name.
         inputs: Names, in the model's order.
         outputs: Names, in the model's order.
+        integers: By name of a constant that was made from integers, how.
         shapes: Shape of each value that is not a constant.
         types: `TensorProto.DataType` of each value that is not a constant.
     """
 
     nodes: Sequence[onnx.NodeProto]
     constants: Mapping[str, NDArray[np.generic]]
+    integers: Mapping[str, "StoredIntegers"]
     inputs: Sequence[str]
     outputs: Sequence[str]
     shapes: Mapping[str, Shape]
@@ -66,6 +93,9 @@ def make_static(model: onnx.ModelProto, *, batch_rows: int) -> StaticGraph:
     inputs = [_fixed(value, batch_rows) for value in graph.input if value.name not in constants]
     outputs = [value.name for value in graph.output]
     opset = [item for item in model.opset_import if item.domain in {"", "ai.onnx"}]
+    integers = _stored_integers(nodes, constants)
+    constants |= {name: stored.values() for name, stored in integers.items()}
+    nodes = [node for node in nodes if node.output[0] not in integers]
     shapes: dict[str, Shape] = {}
     types: dict[str, int] = {}
     for _ in range(_MOST_PASSES):
@@ -79,6 +109,7 @@ def make_static(model: onnx.ModelProto, *, batch_rows: int) -> StaticGraph:
     return StaticGraph(
         nodes=nodes,
         constants=constants,
+        integers=integers,
         inputs=[value.name for value in inputs],
         outputs=outputs,
         shapes=shapes,
@@ -90,6 +121,29 @@ def _fixed(value: onnx.ValueInfoProto, batch_rows: int) -> onnx.ValueInfoProto:
     tensor = value.type.tensor_type
     sizes = [dim.dim_value if dim.HasField("dim_value") else batch_rows for dim in tensor.shape.dim]
     return helper.make_tensor_value_info(value.name, tensor.elem_type, sizes)
+
+
+def _stored_integers(
+    nodes: Sequence[onnx.NodeProto], constants: Mapping[str, NDArray[np.generic]]
+) -> dict[str, StoredIntegers]:
+    """Return what DequantizeLinear makes of constants, by the name of its output."""
+    found: dict[str, StoredIntegers] = {}
+    for node in nodes:
+        is_constant = all(not name or name in constants for name in node.input)
+        if node.op_type != "DequantizeLinear" or not is_constant:
+            continue
+        integers = constants[node.input[0]]
+        scales = constants[node.input[1]].astype(np.float32).reshape(-1)
+        zero_points = np.zeros(scales.size, np.int64)
+        if len(node.input) > 2 and node.input[2]:
+            zero_points = constants[node.input[2]].astype(np.int64).reshape(-1)
+        found[node.output[0]] = StoredIntegers(
+            integers=integers,
+            scales=scales,
+            zero_points=zero_points,
+            axis=int_attribute(node, "axis", 1) % max(integers.ndim, 1),
+        )
+    return found
 
 
 def _needed(nodes: list[onnx.NodeProto], outputs: Sequence[str]) -> list[onnx.NodeProto]:
