@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from edgefl.errors import TrainingError
-from edgefl.training.kinds import ElementType, Optimizer
+from edgefl.training.kinds import ElementType, Optimizer, QuantizationMode
 from edgefl.training.litert.format.kinds import DTYPES, TensorType
 from edgefl.training.litert.format.model import Tensor
 from edgefl.training.litert.format.outline import Entry, Outline
@@ -73,6 +73,18 @@ def train_inputs(manifest: Manifest, rows: int) -> Expected:
         names.TARGET: target,
         names.SAMPLE_WEIGHT: _floats((rows,)),
         **{name: _floats((1,)) for name in numbers},
+    }
+
+
+def rounding_inputs(manifest: Manifest, entry: Entry) -> Expected:
+    """Return the random numbers that a step reads in order to keep weights on their int8 grid."""
+    if manifest.quantization.mode is not QuantizationMode.GRID:
+        return {}
+    trained = (*manifest.parameters, *manifest.local)
+    return {
+        names.rounding(slot.name): _floats(slot.shape)
+        for slot in trained
+        if names.rounding(slot.name) in entry.inputs
     }
 
 

@@ -19,6 +19,7 @@ from edgefl.training.litert.runtime.fitting import (
     infer_inputs,
     require_entry,
     require_tensors,
+    rounding_inputs,
     tensors,
     train_inputs,
     train_outputs,
@@ -39,6 +40,7 @@ class LitertModel:
 
     Attributes:
         rows: Rows of every call.
+        rounding: Random numbers that a step reads, by name.
         infers_from_input: Whether inference reads the model's input, not the features.
     """
 
@@ -61,10 +63,13 @@ class LitertModel:
         train = require_entry(outline, TRAIN, file_name=MODEL_TFLITE, subgraph=0)
         infer = require_entry(outline, INFER, file_name=MODEL_TFLITE)
         self.rows = batch_rows_of(train, names.SAMPLE_WEIGHT)
-        require_tensors(train.inputs, train_inputs(manifest, self.rows), what="inputs of a step")
+        self.rounding = rounding_inputs(manifest, train)
+        wanted = {**train_inputs(manifest, self.rows), **self.rounding}
+        require_tensors(train.inputs, wanted, what="inputs of a step")
         require_tensors(train.outputs, train_outputs(manifest), what="outputs of a step")
-        wanted = infer_inputs(manifest, infer, self.rows)
-        require_tensors(infer.inputs, wanted, what="inputs of inference")
+        require_tensors(
+            infer.inputs, infer_inputs(manifest, infer, self.rows), what="inputs of inference"
+        )
         output = tensors((manifest.output,), self.rows)
         require_tensors(infer.outputs, output, what="outputs of inference")
         self.infers_from_input = manifest.input.name in infer.inputs
@@ -124,6 +129,7 @@ class Stepper:
         self._steps = 0
         self._feed: dict[str, NDArray[np.generic]] = {}
         self._results: dict[str, NDArray[np.float32]] = {}
+        self._rng = np.random.default_rng(0)
         self._place_state()
         self._place_batch()
 
@@ -165,6 +171,10 @@ class Stepper:
     def set_local(self, flat: NDArray[np.float32]) -> None:
         """Replace the local tensors."""
         self.local[:] = flat
+
+    def set_rng(self, rng: np.random.Generator) -> None:
+        """Take the source of the numbers that weights are rounded onto their grid with."""
+        self._rng = rng
 
     def set_rates(
         self,
@@ -210,6 +220,8 @@ class Stepper:
         self._steps += 1
         if names.STEP in self._feed:
             self._feed[names.STEP][0] = self._steps
+        for name in self._model.rounding:
+            self._feed[name][...] = self._rng.random(self._feed[name].shape, np.float32)
         results = self._model.step(self._feed)
         for name, place in self._results.items():
             place[...] = results[name].reshape(place.shape)
@@ -243,6 +255,8 @@ class Stepper:
         for name in self._batch:
             shape, element_type = self._wanted[name]
             self._feed[name] = np.zeros(shape, element_type.value)
+        for name, (shape, _) in self._model.rounding.items():
+            self._feed[name] = np.zeros(shape or (1,), np.float32)
         self.set_rates(lr=0.0, prox_mu=0.0, max_gradient_norm=None, example_clip=None)
 
 

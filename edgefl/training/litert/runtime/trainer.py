@@ -169,6 +169,7 @@ class LitertTrainer:
         self._stepper.set_rates(
             lr=lr, prox_mu=prox_mu, max_gradient_norm=max_gradient_norm, example_clip=example_clip
         )
+        self._stepper.set_rng(rng)
         local_before = self.local()
         kept = self._kept_inputs(x, epochs)
         loss = math.nan
