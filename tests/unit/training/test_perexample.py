@@ -198,6 +198,13 @@ def recurrent(operator, gates, directions, steps, **attributes):
     return Case(nodes, (steps, 4), weights)
 
 
+CUTS = {
+    "zero": np.array([0]),
+    "two": np.array([2]),
+    "three": np.array([3]),
+    "five": np.array([5]),
+    "axis": np.array([0]),
+}
 CASES = {
     "Gemm": lambda: Case(
         [
@@ -355,6 +362,13 @@ CASES = {
         {"table": weight(4, 3), "w": weight(3, 2)},
         integer_below=4,
     ),
+    "weight in parts": lambda: dense_then(
+        node("Slice", "v zero three axis", "upper"),
+        node("Slice", "v three five axis", "lower"),
+        node("Concat", "lower u upper", "rows_of_v", axis=0),
+        node("MatMul", "a rows_of_v"),
+        weights={"v": weight(5, 2), "u": weight(1, 2), **CUTS},
+    ),
     "Transposed weight": lambda: dense_then(
         node("Transpose", "v", "vt", perm=[1, 0]),
         node("MatMul", "a vt"),
@@ -378,7 +392,7 @@ def test_agrees_with_a_loop_over_single_examples(name, form):
 FALLBACKS = {
     "a weight that two nodes read": (
         lambda: dense_then(node("Tanh", "a", "h"), node("MatMul", "h first"), width=4),
-        "MatMul 'the_y'|MatMul 'the_a'",
+        "two nodes read the parameter 'first'",
     ),
     "arithmetic on a parameter alone": (
         lambda: dense_then(
@@ -393,6 +407,25 @@ FALLBACKS = {
             {"w": weight(3, 2, 3), "b": weight(2)},
         ),
         "ConvTranspose 'the_y': no vectorised norm",
+    ),
+    "a weight that is cut into overlapping parts": (
+        lambda: dense_then(
+            node("Slice", "v zero three axis", "upper"),
+            node("Slice", "v two five axis", "lower"),
+            node("Concat", "upper lower", "rows_of_v", axis=0),
+            node("MatMul", "a rows_of_v"),
+            weights={"v": weight(5, 2), **CUTS},
+        ),
+        "some trained numbers meet examples twice",
+    ),
+    "a frozen part of a weight": (
+        lambda: dense_then(
+            node("Concat", "v fixed", "both", axis=0),
+            node("MatMul", "a both"),
+            weights={"v": weight(4, 3), "fixed": weight(2, 3)},
+            frozen=("fixed",),
+        ),
+        "trained and frozen numbers are joined by Concat 'the_both'",
     ),
     "a weight on the left": (
         lambda: dense_then(node("MatMul", "v a"), shape=(3, 4), weights={"v": weight(2, 3)}),

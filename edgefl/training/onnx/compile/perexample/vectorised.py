@@ -2,28 +2,21 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import onnx
 
-from edgefl.training.onnx.compile.attributes import describe
 from edgefl.training.onnx.compile.differentiate import values_on_path
 from edgefl.training.onnx.compile.graph import GraphEmitter
 from edgefl.training.onnx.compile.perexample.places import Places
+from edgefl.training.onnx.compile.perexample.prepared import pull_back, require_rearranged
 from edgefl.training.onnx.compile.perexample.registry import (
     ExampleGradients,
-    NotVectorisedError,
     Use,
     example_gradients,
     total,
 )
 from edgefl.training.onnx.compile.rules import find_rule
 from edgefl.training.onnx.compile.rules.registry import Gradients
-
-# They reorder the values of a parameter, so that its gradient keeps its norm.
-_NORM_KEEPING: Final = frozenset(
-    {"Identity", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze"}
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,23 +64,20 @@ def vectorised_norms(
     path = values_on_path(nodes, trainable)
     batch_nodes = [node for node in nodes if _is_batched(node, places)]
     prepared = [node for node in nodes if not _is_batched(node, places) and _on(path, node)]
-    _require_one_use_each(batch_nodes, prepared, path, places)
+    met = [
+        value
+        for node in batch_nodes
+        for value in node.input
+        if value in path and places.get(value) is None
+    ]
+    require_rearranged(graph, prepared, trainable, met)
     uses = _reverse(graph, batch_nodes, path, places, output, example_gradients_of_output)
-    if not uses:
-        message = "no parameter is reached"
-        raise NotVectorisedError(message)
 
     def weighted(factor: str) -> dict[str, str]:
         gradients: dict[str, str] = {}
         for node, found in uses:
             gradients |= {node.input[at]: v for at, v in found.weighted(factor).items()}
-        for node in reversed(prepared):
-            dy = gradients.get(node.output[0])
-            rule = find_rule(node)
-            if dy is not None and rule is not None:
-                back = rule(graph, node, [dy], [value in path for value in node.input])[0]
-                gradients |= {} if back is None else {node.input[0]: back}
-        return {name: gradients[name] for name in trainable}
+        return pull_back(graph, prepared, path, gradients, trainable)
 
     squared = total(graph, [found.squared_norms for _, found in uses])
     return VectorisedNorms(squared_norms=squared, weighted=weighted)
@@ -148,32 +138,6 @@ def _inputs(use: Use, found: ExampleGradients | None) -> Gradients:
     if rule is None or not any(use.wanted_inputs):
         return [None] * len(use.node.input)
     return rule(use.graph, use.node, use.dys, use.wanted_inputs)
-
-
-def _require_one_use_each(
-    batch_nodes: Sequence[onnx.NodeProto],
-    prepared: Sequence[onnx.NodeProto],
-    path: set[str],
-    places: Places,
-) -> None:
-    """Refuse a parameter that meets examples in two places: its gradient is a sum of two terms.
-
-    Raises:
-        NotVectorisedError: There is one, or one that is computed with before it is used.
-    """
-    for node in prepared:
-        if node.op_type not in _NORM_KEEPING or node.input[0] not in path:
-            message = f"{describe(node)} computes with a parameter alone"
-            raise NotVectorisedError(message)
-    seen: set[str] = set()
-    reads = [(node, value) for node in [*batch_nodes, *prepared] for value in node.input]
-    for node, value in reads:
-        if value not in path or places.get(value) is not None:
-            continue
-        if value in seen:
-            message = f"{describe(node)} reads '{value}', which another node reads too"
-            raise NotVectorisedError(message)
-        seen.add(value)
 
 
 def _is_batched(node: onnx.NodeProto, places: Places) -> bool:
