@@ -1,6 +1,7 @@
 """Text files of rows: what is read, what is left out; bad bytes spoil only their own row."""
 
 import logging
+import time
 
 import numpy as np
 import pytest
@@ -106,12 +107,16 @@ def test_no_window_spans_a_row_that_was_left_out(tmp_path):
     assert firsts(bridged) == [0]
 
 
-def test_a_row_left_out_between_two_batches_still_breaks_the_window(tmp_path, monkeypatch):
+@pytest.mark.parametrize("before", [1, 2, 3])
+@pytest.mark.parametrize("bad", ["9,nan,0,1", "9,0", ""])
+def test_a_row_left_out_where_batches_meet_still_breaks_the_window(
+    tmp_path, monkeypatch, bad, before
+):
     monkeypatch.setattr("edgefl.data.rows._MOST_ROWS_AT_ONCE", 2)
-    for bad in ("2,nan,0,1", "2,0", ""):
-        path = write_csv(tmp_path / "log.csv", *rows(2), bad, *rows(3, start=3))
-        reading = examine(path, windowing=Windowing(length=3, stride=3))
-        assert firsts(reading) == ([3.5] if bad else [0.5])
+    path = write_csv(tmp_path / "log.csv", *rows(before), bad, *rows(4, start=10))
+    columns = Columns(channels=("a", "b"), label="k")
+    reading = examine(path, columns=columns, windowing=Windowing(length=4, stride=4))
+    assert firsts(reading) == ([10.5] if bad else [0.5])
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
@@ -192,11 +197,19 @@ def test_a_long_gap_starts_a_new_window(tmp_path):
         (TimeUnit.ISO8601, ["1970-01-01T02:00:01+02:00", "1970-01-01T00:00:01.500+00:00"]),
     ],
 )
-def test_units_of_time(tmp_path, unit, times):
-    path = write_csv(tmp_path / "log.csv", *(f"{one},0,0,1" for one in times))
+def test_units_of_time(tmp_path, monkeypatch, unit, times):
     columns = Columns(time="t", time_unit=unit, channels=("a", "b"), label="k")
-    reading = examine(path, columns=columns)
-    assert (reading.first_time_s, reading.last_time_s) == (1.0, 1.5)
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        # A row whose time is not readable makes the parser look at each by itself.
+        for bad in ((), ("?,0,0,1",)):
+            path = write_csv(tmp_path / "log.csv", *(f"{one},0,0,1" for one in times), *bad)
+            reading = examine(path, columns=columns)
+            assert (reading.first_time_s, reading.last_time_s) == (1.0, 1.5)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_a_folder_is_read_in_the_order_people_count(tmp_path):
