@@ -73,8 +73,10 @@ def _waiting(fields: dict[str, Json]) -> str:
 
 def _evaluated(fields: dict[str, Json]) -> str:
     name = "loss" if fields["accuracy"] is None else "accuracy"
+    int8 = fields.get("int8_accuracy")
+    beside = "" if int8 is None else f" ({_number(int8, 3)} as int8)"
     return (
-        f"round {fields['round']} {name} {_number(fields[name], 3)} on "
+        f"round {fields['round']} {name} {_number(fields[name], 3)}{beside} on "
         f"{fields['examples']} examples held out"
     )
 

@@ -37,13 +37,18 @@ class UnmaskingEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationEnded:
-    """How well a committed model does on the task's evaluation data."""
+    """How well a committed model does on the task's evaluation data.
+
+    Attributes:
+        int8_accuracy: Of the last round's model in int8; None before, or without an int8 form.
+    """
 
     task: str
     round_number: int
     accuracy: float | None
     loss: float
     examples: int
+    int8_accuracy: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -204,6 +204,9 @@ def round_report(
 
 def evaluation_report(event: EvaluationEnded) -> Reported:
     """A committed model was measured."""
+    int8: dict[str, Json] = {}
+    if event.int8_accuracy is not None:
+        int8["int8_accuracy"] = event.int8_accuracy
     return Reported(
         kind="evaluated",
         fields={
@@ -212,6 +215,7 @@ def evaluation_report(event: EvaluationEnded) -> Reported:
             "accuracy": event.accuracy,
             "loss": event.loss,
             "examples": event.examples,
+            **int8,
         },
     )
 

@@ -34,6 +34,8 @@ from broker.task_folder import SubmittedTask, list_tasks, load_task, save_model
 from edgefl.errors import EdgeflError, StorageError, TransportError, first_known
 from edgefl.protocol import topics, unmasking
 from edgefl.training.evaluate import Evaluator
+from edgefl.training.int8_evaluate import evaluate_int8
+from edgefl.training.int8_export import has_int8_model
 from edgefl.transport.base import Inbound, LinkUp, Will
 from edgefl.transport.core_events import Arrived, LinkLost, LinkRestored, Publish, Woken
 from edgefl.transport.framing import FramedTransport
@@ -281,12 +283,19 @@ class GatewayRuntime:
                 self._evaluators[effect.task] = Evaluator(task.bundle)
             result = self._evaluators[effect.task].evaluate(effect.parameters, task.evaluation)
             summary["accuracy"], summary["loss"] = result.accuracy, result.loss
+            int8_accuracy = None
+            if effect.round_number == task.spec.rounds and has_int8_model(task.bundle):
+                int8_accuracy = evaluate_int8(
+                    task.bundle, effect.parameters, task.evaluation
+                ).accuracy
+                summary["int8_accuracy"] = int8_accuracy
             ended = EvaluationEnded(
                 task=effect.task,
                 round_number=effect.round_number,
                 accuracy=result.accuracy,
                 loss=result.loss,
                 examples=result.examples,
+                int8_accuracy=int8_accuracy,
             )
         save_model(self._settings.state_dir, effect.task, task.bundle, effect.parameters, summary)
         return ended

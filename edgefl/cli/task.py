@@ -365,8 +365,7 @@ def _demo_task_of(
     """
     from broker.demo_task import demo_task
     from edgefl.data.spar import held_out
-    from edgefl.training.onnx.compile.bundle import compile_bundle
-    from edgefl.training.onnx.demo_model import demo_model
+    from edgefl.training.onnx.demo_model import demo_bundle
     from edgefl.training.recipe import SPAR_RECIPE
 
     for name, untouched in options.untouched.items():
@@ -377,7 +376,7 @@ def _demo_task_of(
                 f"--{name.replace('_', '-')} {getattr(options, name)}",
                 "leave the option out, or hand in a model of your own",
             )
-    bundle = compile_bundle(demo_model(SPAR_RECIPE.model_seed)).bundle_bytes
+    bundle = demo_bundle(SPAR_RECIPE.model_seed)
     recipe = demo_task(
         options.name, cohort=options.cohort, rounds=options.rounds, limit_s=options.phase_limit_s
     )

@@ -55,6 +55,11 @@ class Outcome:
         """Accuracy of central training."""
         return self.central_accuracies[-1] if self.central_accuracies else 0.0
 
+    @property
+    def int8_accuracy(self) -> float:
+        """Accuracy of the last round's model in int8; 0 if it was not measured."""
+        return self.record.int8_accuracy or 0.0
+
     def failures(self) -> list[str]:
         """Return why the run did not pass, one phrase each."""
         record = self.record
@@ -68,11 +73,12 @@ class Outcome:
         if not record.sum_check_held:
             found.append("a sum did not agree with its check coordinates")
         least = max(LEAST_ACCURACY, self.majority + LEAST_OVER_MAJORITY)
-        if self.accuracy < least:
-            found.append(
-                f"accuracy {self.accuracy:.3f} is below {least:.3f}; the recipe needs about "
-                f"{SPAR_RECIPE.rounds} rounds of 16 devices"
-            )
+        for form, accuracy in (("float32", self.accuracy), ("int8", self.int8_accuracy)):
+            if accuracy < least:
+                found.append(
+                    f"accuracy {accuracy:.3f} as {form} is below {least:.3f}; the recipe needs "
+                    f"about {SPAR_RECIPE.rounds} rounds of 16 devices"
+                )
         return found
 
     def to_dict(self) -> dict[str, object]:
@@ -81,6 +87,7 @@ class Outcome:
         last = record.committed[-1] if record.committed else {}
         return {
             "accuracy": self.accuracy,
+            "int8_accuracy": self.int8_accuracy,
             "central_accuracy": self.central_accuracy,
             "rounds": self.spec.rounds,
             "rounds_completed": len(record.committed),
@@ -140,6 +147,10 @@ def _totals(outcome: Outcome) -> list[str]:
         "accuracy on the people held out": (
             f"{outcome.accuracy:.3f} federated, {outcome.central_accuracy:.3f} central "
             f"(gap {gap:+.1f} points), {outcome.majority:.3f} by guessing the most frequent class"
+        ),
+        "the federated model in int8": (
+            f"{outcome.int8_accuracy:.3f} ({100 * (outcome.int8_accuracy - outcome.accuracy):+.1f} "
+            "points); devices trained with its rounding in mind"
         ),
         "rounds completed": (
             f"{len(record.committed)} of {outcome.spec.rounds}; attempts aborted: {aborted}"

@@ -70,7 +70,9 @@ class Progress:
             self.say(self._round_line(event))
         elif kind == "evaluated":
             head = f"round {event['round']:2d}/{self._rounds}"
-            self.say(f"{head}  accuracy {event['accuracy']:.3f} on people held out")
+            int8 = event.get("int8_accuracy")
+            beside = "" if int8 is None else f" as float32, {int8:.3f} as int8,"
+            self.say(f"{head}  accuracy {event['accuracy']:.3f}{beside} on people held out")
         elif kind in ("key-epoch", "key-epoch-aborted"):
             self.say("        " + format_report(Reported(kind=kind, fields=dict(event))))
         elif kind == "waiting":

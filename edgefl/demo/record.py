@@ -48,6 +48,7 @@ class RunRecord:
 
     rounds: list[Event] = field(default_factory=list)
     accuracies: dict[int, float] = field(default_factory=dict)
+    int8_accuracy: float | None = None
     task_outcome: str | None = None
 
     def add(self, event: Event) -> None:
@@ -56,6 +57,7 @@ class RunRecord:
             self.rounds.append(event)
         elif event["kind"] == "evaluated":
             self.accuracies[event["round"]] = event["accuracy"]
+            self.int8_accuracy = event.get("int8_accuracy", self.int8_accuracy)
         elif event["kind"] == "task-ended":
             self.task_outcome = event["outcome"]
 

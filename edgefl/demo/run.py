@@ -26,8 +26,7 @@ from edgefl.errors import ConfigError, EnvironmentProblem
 from edgefl.protocol.reasons import phases_of
 from edgefl.protocol.topics import parse_fleet
 from edgefl.training.bundle import read_bundle
-from edgefl.training.onnx.compile.bundle import compile_bundle
-from edgefl.training.onnx.demo_model import demo_model
+from edgefl.training.onnx.demo_model import demo_bundle
 from edgefl.training.recipe import SPAR_RECIPE
 
 _FLEET = parse_fleet("demo")
@@ -142,7 +141,7 @@ class _DemoRun:
             "own MQTT connection\nand the recordings of one person and arm; people 9 and 10 are "
             "held out for evaluation."
         )
-        bundle = compile_bundle(demo_model(SPAR_RECIPE.model_seed)).bundle_bytes
+        bundle = demo_bundle(SPAR_RECIPE.model_seed)
         submit_task(self.fleet.gateway_state, self._spec, bundle, held_out())
         self.fleet.start_gateway(0)
         self._port = await self._wait_for_port()

@@ -3,8 +3,8 @@
     python -m tests.benchmarks.federated_gap [--seeds 3] [--seed 0]
 
 For each pair of people, the 16 devices of the other eight train the demo's model for the recipe's
-rounds; so does one trainer with their pooled data and as many epochs. Both are measured on the
-pair.
+rounds, with int8 in mind; so does one trainer with their pooled data and as many epochs, in plain
+float32. Both are measured on the pair, the devices' model as float32 and as int8.
 
 It is a plain simulation: float updates, clipped, with Gaussian noise of the recipe's std on their
 sum, and 10 to 25 % of the devices missing from every round. The demo does the same with masks,
@@ -24,8 +24,9 @@ from edgefl.training.base import TrainingData
 from edgefl.training.bundle import Bundle, read_bundle
 from edgefl.training.central import central_rounds, pool
 from edgefl.training.evaluate import Evaluator
+from edgefl.training.int8_evaluate import evaluate_int8
 from edgefl.training.onnx.compile import compile_bundle
-from edgefl.training.onnx.demo_model import demo_model
+from edgefl.training.onnx.demo_model import demo_bundle, demo_model
 from edgefl.training.onnx.runtime.trainer import OnnxTrainer
 from edgefl.training.recipe import SPAR_RECIPE, Recipe
 
@@ -43,13 +44,15 @@ class Comparison:
     """One pair and seed.
 
     Attributes:
-        federated: Accuracy after each round.
+        federated: Accuracy after each round, float32.
+        int8: Accuracy of the last round's int8 model.
         central: Accuracy after the last epoch.
         majority: Share of the most frequent class.
         clipped_share: Share of updates longer than the clip norm.
     """
 
     federated: NDArray[np.float64]
+    int8: float
     central: float
     majority: float
     clipped_share: float
@@ -57,16 +60,18 @@ class Comparison:
 
 def compare(pair: tuple[int, int], recipe: Recipe, *, seed: int) -> Comparison:
     """Train both ways without the pair and measure on it."""
-    bundle = read_bundle(compile_bundle(demo_model(recipe.model_seed + seed)).bundle_bytes)
+    bundle = read_bundle(demo_bundle(recipe.model_seed + seed))
+    plain = read_bundle(compile_bundle(demo_model(recipe.model_seed + seed)).bundle_bytes)
     shards = [
         device_shard(person, arm) for person in range(1, 11) if person not in pair for arm in Arm
     ]
     left_out = persons(pair)
-    federated, clipped_share = train_federated(bundle, shards, left_out, recipe, seed=seed)
-    *_, central = central_rounds(bundle, pool(shards), recipe, rounds=recipe.rounds, seed=seed)
+    federated, params, clipped_share = train_federated(bundle, shards, left_out, recipe, seed=seed)
+    *_, central = central_rounds(plain, pool(shards), recipe, rounds=recipe.rounds, seed=seed)
     return Comparison(
         federated=federated,
-        central=Evaluator(bundle).evaluate(central, left_out).accuracy,
+        int8=evaluate_int8(bundle, params, left_out).accuracy or 0.0,
+        central=Evaluator(plain).evaluate(central, left_out).accuracy,
         majority=float(np.bincount(left_out.y, minlength=CLASSES).max() / left_out.examples),
         clipped_share=clipped_share,
     )
@@ -79,8 +84,8 @@ def train_federated(
     recipe: Recipe,
     *,
     seed: int,
-) -> tuple[NDArray[np.float64], float]:
-    """Return the accuracy after each round and the share of clipped updates."""
+) -> tuple[NDArray[np.float64], NDArray[np.float32], float]:
+    """Return the accuracy after each round, the last parameters, the share of clipped updates."""
     rng = np.random.default_rng([seed, len(shards)])
     trainer, evaluator = OnnxTrainer(bundle), Evaluator(bundle)
     params = bundle.initial_params.astype(np.float64)
@@ -106,7 +111,8 @@ def train_federated(
         velocity = recipe.server_momentum * velocity + total / len(shards)
         params = params + recipe.server_lr * velocity
         accuracies.append(evaluator.evaluate(params.astype(np.float32), left_out).accuracy)
-    return np.array(accuracies), float(np.mean(np.array(norms) > recipe.clip_norm))
+    clipped_share = float(np.mean(np.array(norms) > recipe.clip_norm))
+    return np.array(accuracies), params.astype(np.float32), clipped_share
 
 
 def draw_survivors(rng: np.random.Generator, devices: int) -> NDArray[np.int64]:
@@ -131,18 +137,19 @@ def main() -> None:
     options = parser.parse_args()
     started = time.perf_counter()
     print(f"{SPAR_RECIPE}\n")
-    print("left out  central  federated  (least of seeds)  gap    majority  clipped")
+    print("left out  central  federated  (least of seeds)  int8   gap    majority  clipped")
     gaps = []
     for pair in PAIRS:
         runs = [
             compare(pair, SPAR_RECIPE, seed=options.seed + index) for index in range(options.seeds)
         ]
         central = np.mean([run.central for run in runs])
+        int8 = np.mean([run.int8 for run in runs])
         finals = [run.federated[-1] for run in runs]
         gaps.append(central - np.mean(finals))
         print(
             f"{pair!s:9} {central:.3f}    {np.mean(finals):.3f}      {min(finals):.3f}"
-            f"             {100 * gaps[-1]:+.1f}   {runs[0].majority:.3f}"
+            f"             {int8:.3f}  {100 * gaps[-1]:+.1f}   {runs[0].majority:.3f}"
             f"     {np.mean([run.clipped_share for run in runs]):.0%}",
             flush=True,
         )
