@@ -114,6 +114,39 @@ build() (
         "$VENV/bin/python" -m pip install --no-build-isolation --editable ".[$1]"
 )
 
+# ------------------------------------------------------------ tflite-runtime
+
+# Makes the environment for the tests with tflite-runtime, which can be in none with numpy 2, and
+# sets TFLITE_VENV. Fails without a Python that tflite-runtime is released for.
+prepare_tflite() {
+    local python wanted
+    TFLITE_VENV=$VENV-tflite
+    wanted=$(digest <"$ROOT/constraints-tflite.txt")
+    if [ "$(cat "$TFLITE_VENV/edgefl-installed" 2>/dev/null)" = "$wanted" ] && "$TFLITE_VENV/bin/python" -c '' 2>/dev/null; then
+        return 0
+    fi
+    python=$(find_python_for_tflite) || return 1
+    quietly "making the environment for tflite-runtime" make_tflite_venv "$python"
+    printf '%s\n' "$wanted" >"$TFLITE_VENV/edgefl-installed"
+}
+
+find_python_for_tflite() {
+    local name
+    for name in "$VENV/bin/python" python3.11 python3; do
+        if "$name" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null; then
+            command -v "$name"
+            return 0
+        fi
+    done
+    return 1
+}
+
+make_tflite_venv() {
+    "$1" -m venv --clear "$TFLITE_VENV" &&
+        "$TFLITE_VENV/bin/python" -m pip install --quiet --disable-pip-version-check --no-input \
+            --requirement "$ROOT/constraints-tflite.txt"
+}
+
 # ------------------------------------------------------------ Rust
 
 # Usage: is_new_enough COMMAND; true where `COMMAND --version` works and says 1.85 or newer.

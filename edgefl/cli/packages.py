@@ -9,6 +9,8 @@ EXTRAS = {
     "onnx": "prepare",
     "amqtt": "gateway",
     "matplotlib": "plots",
+    "ai_edge_litert": "litert",
+    "tflite_runtime": "tflite",
 }
 """Extra of `edgefl-runtime` by import package."""
 
