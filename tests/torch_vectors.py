@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 from numpy.typing import NDArray
+from onnx import numpy_helper
 
 from edgefl.training.evaluate import split_params
 from edgefl.training.manifest import Manifest
@@ -81,3 +82,9 @@ def model(file: str) -> onnx.ModelProto:
 def all_files() -> list[tuple[str, str]]:
     """Each net with each of its exported files."""
     return [(name, file) for name, net in NETS.items() for file in net["files"]]
+
+
+def initial_tensors(source: onnx.ModelProto, names: list[str]) -> list[NDArray[np.generic]]:
+    """The values of some initializers."""
+    by_name = {tensor.name: tensor for tensor in source.graph.initializer}
+    return [numpy_helper.to_array(by_name[name]) for name in names]

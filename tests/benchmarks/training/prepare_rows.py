@@ -63,7 +63,10 @@ def _write_model(path: Path, widths: tuple[int, ...]) -> int:
 
 
 def _prepare_s(path: Path) -> float:
-    command = [sys.executable, "-m", "edgefl.cli.main", "model", "prepare", str(path)]
+    command = [sys.executable, "-m", "edgefl.cli", "model", "prepare", str(path)]
     started = time.monotonic()
-    subprocess.run([*command, "-o", str(path.with_suffix(".efl"))], check=True, capture_output=True)
-    return time.monotonic() - started
+    bundle = path.with_suffix(".efl")
+    subprocess.run([*command, "-o", str(bundle)], check=True, capture_output=True)
+    taken_s = time.monotonic() - started
+    bundle.unlink()
+    return taken_s

@@ -1,6 +1,8 @@
 """Opens the batch axis, also where the exporter wrote the size of its example batch into a node."""
 
 import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
@@ -58,30 +60,44 @@ def _is_zero(edit: GraphEdit, producers: dict[str, onnx.NodeProto], value: str) 
     return node.op_type in copies and _is_zero(edit, producers, node.input[0])
 
 
-def free_baked_shapes(edit: GraphEdit, baked: int) -> bool:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """What the exporter's example batch made of the model.
+
+    Attributes:
+        batch: Its size.
+        sizes: Sizes of each value with it.
+    """
+
+    batch: int
+    sizes: Mapping[str, Sizes]
+
+
+def free_baked_shapes(edit: GraphEdit, exported: Exported) -> bool:
     """Free the first Reshape or Expand, in order, that states the exported batch size.
 
     Args:
         edit: Graph with shapes as last inferred.
-        baked: The batch size that the model was exported with.
+        exported: Before the batch axis was opened.
 
     Returns:
         Whether a node was changed; shapes must then be inferred again before the next is freed.
     """
     for node in edit.graph.node:
-        if node.op_type == "Reshape" and _free_reshape(edit, node, baked):
+        if node.op_type == "Reshape" and _free_reshape(edit, node, exported):
             return True
-        if node.op_type == "Expand" and _free_expand(edit, node, baked):
+        if node.op_type == "Expand" and _free_expand(edit, node, exported.batch):
             return True
     return False
 
 
-def _free_reshape(edit: GraphEdit, node: onnx.NodeProto, baked: int) -> bool:
+def _free_reshape(edit: GraphEdit, node: onnx.NodeProto, exported: Exported) -> bool:
     stated, before = edit.constant(node.input[1]), edit.sizes(node.input[0])
-    if stated is None or before is None or before.count(None) != 1:
+    then = exported.sizes.get(node.input[0])
+    if stated is None or before is None or then is None or before.count(None) != 1 or None in then:
         return False
     target = [int(size) for size in stated]
-    freed = unbaked_shape(target, before, baked)
+    freed = unbaked_shape(target, before, [size or 0 for size in then], exported.batch)
     if freed is None or freed == target:
         return False
     set_reshape_target(edit, node, np.array(freed, np.int64))
@@ -89,36 +105,36 @@ def _free_reshape(edit: GraphEdit, node: onnx.NodeProto, baked: int) -> bool:
     return True
 
 
-def unbaked_shape(target: list[int], before: Sizes, baked: int) -> list[int] | None:
+def unbaked_shape(
+    target: Sequence[int], before: Sizes, then: Sequence[int], batch: int
+) -> list[int] | None:
     """Return a Reshape's target for any batch size.
+
+    A Reshape keeps the order of all values. So the axis that holds the batch afterwards has as many
+    values before it as the one that held it; it is the first of them that the batch divides.
 
     Args:
         target: As exported; may hold 0 (copy) and -1 (the rest).
-        before: Sizes of its input; None is the batch axis.
-        baked: The batch size in the target.
+        before: Sizes of its input; None is the axis that holds the batch.
+        then: The same at the exported batch size.
+        batch: The exported batch size.
 
     Returns:
-        The new target; None if the batch cannot be told from other axes, or is free already.
+        The new target; None if no axis can hold the batch.
     """
-    if any(size == 0 and before[axis] is None for axis, size in enumerate(target) if size == 0):
-        return None
-    copied = [before[a] if size == 0 and a < len(before) else size for a, size in enumerate(target)]
-    literal = [size or 0 for size in copied]
-    rest = math.prod(size for size in before if size is not None)
+    literal = [then[axis] if size == 0 else size for axis, size in enumerate(target)]
     if -1 in literal:
-        others = math.prod(size for size in literal if size != -1)
-        if others == 0 or (rest % others == 0 and literal[0] != baked):
-            return None  # the -1 takes the batch
-        literal[literal.index(-1)] = baked * rest // others
-    if math.prod(literal) != baked * rest:
-        return None
-    if literal[0] == baked and before[0] is None:
-        return [0, *literal[1:]]
-    holders = [axis for axis, size in enumerate(literal) if size % baked == 0]
-    if len(holders) != 1 and baked != 1:
-        return None
-    literal[holders[0]] = -1
-    return literal
+        others = -math.prod(literal)
+        if others <= 0:
+            return None
+        literal[literal.index(-1)] = math.prod(then) // others
+    held = before.index(None)
+    lead = math.prod(then[:held])
+    for axis, size in enumerate(literal):
+        if math.prod(literal[:axis]) == lead and size % batch == 0 and (size > 1 or batch == 1):
+            literal[axis] = 0 if axis == held and size == then[held] else -1
+            return literal
+    return None
 
 
 def _free_expand(edit: GraphEdit, node: onnx.NodeProto, baked: int) -> bool:

@@ -52,8 +52,7 @@ def fold_constants(edit: GraphEdit) -> None:
             if name:
                 edit.add_constant(name, value)
         edit.rewrites += node.op_type != "Constant"
-    if len(kept) < len(edit.graph.node):
-        edit.replace_nodes(kept)
+    edit.replace_nodes(kept)
 
 
 def _values(edit: GraphEdit, node: onnx.NodeProto) -> list[NDArray[np.generic]] | None:

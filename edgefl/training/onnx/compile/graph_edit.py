@@ -127,6 +127,11 @@ class GraphEdit:
         dims = found.type.tensor_type.shape.dim
         return tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in dims)
 
+    def all_sizes(self) -> dict[str, Sizes]:
+        """Return the sizes of all values of known rank, as last inferred."""
+        found = {name: self.sizes(name) for name in self._values}
+        return {name: sizes for name, sizes in found.items() if sizes is not None}
+
     def axis_name(self, value: str, axis: int) -> str:
         """Return the symbol of an axis as last inferred; empty for a fixed or unnamed one."""
         return str(self._values[value].type.tensor_type.shape.dim[axis].dim_param)

@@ -17,6 +17,7 @@ from edgefl.training.onnx.compile.attributes import (
 )
 from edgefl.training.onnx.compile.graph import AttributeValue
 from edgefl.training.onnx.compile.graph_edit import GraphEdit
+from edgefl.training.onnx.compile.sizes import set_resize_scales
 
 Nodes = list[onnx.NodeProto]
 Adapter = Callable[[GraphEdit, onnx.NodeProto], Nodes]
@@ -192,17 +193,21 @@ def _resize(edit: GraphEdit, node: onnx.NodeProto) -> Nodes:
 
 def _widen_resize(edit: GraphEdit, node: onnx.NodeProto, axes: Sequence[int]) -> None:
     rank = _rank(edit, node)
-    for index, default in ((2, np.ones(rank, np.float32)), (3, None)):
-        values = edit.constant(node.input[index]) if len(node.input) > index else None
-        if values is None or not values.size:
-            continue
-        if default is None:
-            sizes = edit.sizes(node.input[0])
-            if sizes is None or None in [s for i, s in enumerate(sizes) if i not in axes]:
-                raise _NotExpressibleError("target sizes beside the batch axis")
-            default = np.array([size or 0 for size in sizes], np.int64)
-        default[[axis % rank for axis in axes]] = values
-        node.input[index] = edit.new_constant(f"{node.output[0]}/resized", default)
+    places = [axis % rank for axis in axes]
+    if len(node.input) > 3 and node.input[3]:
+        sizes = _constant_ints(edit, node, 3, "sizes") or []
+        wanted: list[int | None] = [None] * rank
+        for place, size in zip(places, sizes, strict=True):
+            wanted[place] = size
+        if not set_resize_scales(edit, node, wanted):
+            raise _NotExpressibleError("sizes of axes of unknown size")
+        return
+    scales = edit.constant(node.input[2])
+    if scales is None:
+        raise _NotExpressibleError("computed scales")
+    full = np.ones(rank, np.float32)
+    full[places] = scales
+    node.input[2] = edit.new_constant(f"{node.output[0]}/scales", full)
 
 
 def _cast(_: GraphEdit, node: onnx.NodeProto) -> Nodes:
@@ -301,7 +306,11 @@ def _rms_normalization(edit: GraphEdit, node: onnx.NodeProto) -> Nodes:
 
 
 def _group_normalization(edit: GraphEdit, node: onnx.NodeProto) -> Nodes:
-    """Normalise each group as one instance, then scale and shift by group (18) or channel (21)."""
+    """Normalise each group as one instance, then scale and shift each channel.
+
+    In opset 18 the operator scaled groups instead; onnx has withdrawn that form and its checker
+    refuses it.
+    """
     chain = _Chain(edit, node)
     x, scale, bias = node.input[:3]
     groups, rank = int_attribute(node, "num_groups", 1), _rank(edit, node)
@@ -309,10 +318,6 @@ def _group_normalization(edit: GraphEdit, node: onnx.NodeProto) -> Nodes:
     zeros = edit.new_constant(f"{node.output[0]}/zeros", np.zeros(groups, np.float32))
     grouped = chain.add("Reshape", x, chain.ints([0, groups, -1]))
     epsilon = float_attribute(node, "epsilon", 1e-5)
-    if edit.opset < 21:
-        grouped = chain.add("InstanceNormalization", grouped, scale, bias, epsilon=epsilon)
-        chain.add("Reshape", grouped, chain.add("Shape", x))
-        return chain.ends()
     grouped = chain.add("InstanceNormalization", grouped, ones, zeros, epsilon=epsilon)
     normal = chain.add("Reshape", grouped, chain.add("Shape", x))
     spread = chain.ints(list(range(1, rank - 1)))

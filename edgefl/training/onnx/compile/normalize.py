@@ -9,6 +9,7 @@ from onnx import checker, inliner, shape_inference, version_converter
 
 from edgefl.errors import TrainingError
 from edgefl.training.onnx.compile.batch_axis import (
+    Exported,
     drop_zero_states,
     free_baked_shapes,
     open_batch_axis,
@@ -79,13 +80,16 @@ def normalize(source: onnx.ModelProto) -> onnx.ModelProto:
         model = _raised(model, version)
     edit = GraphEdit(model.graph, max(version, TARGET_OPSET))
     edit.rewrites += version < TARGET_OPSET or bool(source.functions)
+    _name_apart(model.graph)
     fold_constants(edit)
     _untie_aliases(edit)
     edit.infer()
     if version > TARGET_OPSET:
         lower_opset(edit, TARGET_OPSET)
+    edit.infer()
+    before = edit.all_sizes()
     baked = open_batch_axis(model.graph)
-    _settle(edit, baked)
+    _settle(edit, None if baked is None else Exported(batch=baked, sizes=before))
     _require_shapes(edit)
     edit.keep_inferred()
     mark_weights(edit)
@@ -98,7 +102,7 @@ def normalize(source: onnx.ModelProto) -> onnx.ModelProto:
     return model
 
 
-def _settle(edit: GraphEdit, baked: int | None) -> None:
+def _settle(edit: GraphEdit, exported: Exported | None) -> None:
     """Resolve shapes and fold constants until nothing changes."""
     for _ in range(_LARGEST_ROUNDS):
         edit.infer()
@@ -110,7 +114,7 @@ def _settle(edit: GraphEdit, baked: int | None) -> None:
         edit.drop_identities()
         edit.drop_unused()
         edit.infer()
-        if not changed and (baked is None or not free_baked_shapes(edit, baked)):
+        if not changed and (exported is None or not free_baked_shapes(edit, exported)):
             break
 
 
@@ -173,6 +177,16 @@ def _untie_aliases(edit: GraphEdit) -> bool:
     if found:
         edit.replace_nodes(kept)
     return found
+
+
+def _name_apart(graph: onnx.GraphProto) -> None:
+    """Give nodes of the same name other ones; onnxruntime refuses two nodes of one name."""
+    seen: set[str] = set()
+    for node in graph.node:
+        if node.name in seen:
+            node.name = f"{node.name}/{node.output[0]}"
+        if node.name:
+            seen.add(node.name)
 
 
 def _require_single_precision(graph: onnx.GraphProto) -> None:

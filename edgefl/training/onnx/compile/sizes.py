@@ -83,6 +83,7 @@ def resolve_sizes(edit: GraphEdit) -> bool:
         found = _evaluate(edit, node, known, expanded)
         if found is None:
             changed |= node.op_type == "Reshape" and _fix_reshape(edit, node, known)
+            changed |= node.op_type == "Resize" and _fix_resize(edit, node, known)
             if node.op_type == "Expand":
                 _note_expanded(edit, node, known, expanded)
             kept.append(node)
@@ -212,9 +213,28 @@ def _fix_reshape(edit: GraphEdit, node: onnx.NodeProto, known: dict[str, Vector]
     if len(varying) != 1 or sizes[varying[0]].fixed:
         return False
     target = np.array([size.fixed for size in sizes], np.int64)
+    if -1 in target and not _fill_rest(edit, node, target, sizes[varying[0]].per_batch):
+        return False
     target[varying[0]] = -1
     set_reshape_target(edit, node, target)
     _copy_batch(edit, node)
+    return True
+
+
+def _fill_rest(
+    edit: GraphEdit, node: onnx.NodeProto, target: NDArray[np.int64], per_batch: int
+) -> bool:
+    """Put the size in place of -1, which is then free for the axis that varies."""
+    before = edit.sizes(node.input[0])
+    if before is None or before[:1] != (None,) or None in before[1:]:
+        return False
+    if edit.axis_name(node.input[0], 0) != BATCH_AXIS:
+        return False
+    of_each = math.prod(size or 1 for size in before[1:])
+    others = -per_batch * math.prod(size for size in target.tolist() if size)
+    if others <= 0 or of_each % others:
+        return False
+    target[target == -1] = of_each // others
     return True
 
 
@@ -229,6 +249,39 @@ def _copy_batch(edit: GraphEdit, node: onnx.NodeProto) -> bool:
     if edit.axis_name(node.input[0], 0) != BATCH_AXIS or math.prod(target[1:].tolist()) != rest:
         return False
     set_reshape_target(edit, node, np.array([0, *target[1:]], np.int64))
+    return True
+
+
+def _fix_resize(edit: GraphEdit, node: onnx.NodeProto, known: dict[str, Vector]) -> bool:
+    """Say by scales what a Resize says by sizes that hold the batch."""
+    if len(node.input) < 4 or node.input[3] not in known:
+        return False
+    sizes = _listed(known[node.input[3]])
+    return set_resize_scales(edit, node, [None if s.per_batch else s.fixed for s in sizes])
+
+
+def set_resize_scales(edit: GraphEdit, node: onnx.NodeProto, wanted: Sequence[int | None]) -> bool:
+    """Give a Resize constant scales instead of sizes; None keeps an axis as it is.
+
+    Returns:
+        Whether the sizes before are known, so that it could be done.
+    """
+    before = edit.sizes(node.input[0])
+    if before is None:
+        return False
+    scales = np.ones(len(before), np.float32)
+    for axis, (size, target) in enumerate(zip(before, wanted, strict=True)):
+        if target is None:
+            continue
+        if size is None:
+            return False
+        scales[axis] = target / size
+        if np.floor(scales[axis] * np.float32(size)) < target:  # rounded down: a pixel would go
+            scales[axis] = np.nextafter(scales[axis], np.float32(np.inf))
+    name = edit.new_constant(f"{node.output[0]}/scales", scales)
+    region = node.input[1] if len(node.input) > 1 else ""
+    del node.input[1:]
+    node.input.extend([region, name])
     return True
 
 
