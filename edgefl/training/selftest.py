@@ -1,7 +1,7 @@
 """Small bundles with known results, that ship with edgefl: a board runs them to check its runtime.
 
-The known results come from float64 arithmetic (scripts/make_selftest.py says how), so that they
-are no runtime's own word.
+The known results are formulas in float64 or PyTorch's (tests/vectors/make_selftest.py), never a
+runtime's own word.
 """
 
 import io

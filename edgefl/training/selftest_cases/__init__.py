@@ -1,1 +1,1 @@
-"""Data files of `edgefl.training.selftest`; made by scripts/make_selftest.py."""
+"""Data files of `edgefl.training.selftest`; made by tests/vectors/make_selftest.py."""

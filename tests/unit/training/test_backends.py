@@ -1,5 +1,7 @@
 """Backends are tried in real child processes, with packages that crash, hang or lack a part."""
 
+import dataclasses
+import subprocess
 import sys
 
 import pytest
@@ -112,8 +114,6 @@ def test_probing_loads_nothing_into_this_process():
         "assert found.trains, found; "
         "sys.exit('onnxruntime' in sys.modules or 'onnx' in sys.modules)"
     )
-    import subprocess
-
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -122,7 +122,13 @@ def _fields(case):
 
 
 def _with_programs(manifest, *runtimes):
-    import dataclasses
-
     kept = tuple(program for program in manifest.programs if program.runtime in runtimes)
     return dataclasses.replace(manifest, programs=kept)
+
+
+def test_the_cases_are_what_their_script_makes():
+    code = "import sys; from tests.vectors.make_selftest import main; sys.argv[1:] = ['--check']; "
+    ran = subprocess.run(
+        [sys.executable, "-c", code + "sys.exit(main())"], check=False, capture_output=True
+    )
+    assert ran.returncode == 0, ran
