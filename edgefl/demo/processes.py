@@ -93,6 +93,7 @@ class Fleet:
     Attributes:
         enrolment_key: Who signs the roster; None leaves it to the gateway.
         policy: The owners' policy file, if there is one.
+        backends: Training library by device; onnx for those that are not listed.
     """
 
     def __init__(
@@ -105,6 +106,7 @@ class Fleet:
         self._max_epsilon = max_epsilon
         self.enrolment_key: bytes | None = None
         self.policy: Path | None = None
+        self.backends: dict[str, str] = {}
         self.gateway = Child(name="gateway", command=[], log_path=folder / "gateway.log")
         self.agents: dict[str, Child] = {}
 
@@ -135,7 +137,7 @@ class Fleet:
                     *("--gateway", f"127.0.0.1:{port}", "--fleet", self._fleet),
                     *("--state", str(self._folder / device)),
                     # Sixteen agents share a machine whose runtime is known: none needs a probe.
-                    *("--backend", "onnx", "--provider", "cpu"),
+                    *("--backend", self.backends.get(device, "onnx"), "--provider", "cpu"),
                     *("--max-epsilon", str(self._max_epsilon)),
                     *(() if self.policy is None else ("--policy", str(self.policy))),
                     *self._enrolment,

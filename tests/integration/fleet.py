@@ -30,6 +30,7 @@ class RealFleet:
         rounds: int,
         limit_s: float = 20.0,
         mode: str = "secagg",
+        bundle: bytes | None = None,
     ) -> None:
         recipe = demo_task("task", cohort=devices, rounds=rounds, limit_s=limit_s)
         self.spec = replace(recipe, mode=mode)
@@ -41,7 +42,8 @@ class RealFleet:
         self.events: list[Event] = []
         self._unread: list[Event] = []
         self._tail = EventTail(self.state / "events.jsonl")
-        bundle = compile_bundle(demo_model(1)).bundle_bytes
+        if bundle is None:
+            bundle = compile_bundle(demo_model(1)).bundle_bytes
         submit_task(self.state, self.spec, bundle, held_out())
 
     @property
@@ -110,10 +112,18 @@ class RealFleet:
 
 @contextmanager
 def real_fleet(
-    folder: Path, *, devices: int, rounds: int, limit_s: float = 20.0, mode: str = "secagg"
+    folder: Path,
+    *,
+    devices: int,
+    rounds: int,
+    limit_s: float = 20.0,
+    mode: str = "secagg",
+    bundle: bytes | None = None,
 ) -> Iterator[RealFleet]:
     """Run a fleet; every process is gone afterwards."""
-    fleet = RealFleet(folder, devices=devices, rounds=rounds, limit_s=limit_s, mode=mode)
+    fleet = RealFleet(
+        folder, devices=devices, rounds=rounds, limit_s=limit_s, mode=mode, bundle=bundle
+    )
     try:
         yield fleet
     finally:
