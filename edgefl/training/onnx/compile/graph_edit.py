@@ -1,6 +1,6 @@
 """Edits of a forward graph before it is differentiated: nodes, constants and shapes by name."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -155,18 +155,25 @@ class GraphEdit:
                 _name_batch_axis(output)
 
     def drop_identities(self) -> None:
-        """Let the readers of an Identity read its input; what a subgraph reads stays."""
-        inner = {a.g.name for node in self.graph.node for a in node.attribute if a.HasField("g")}
+        """Let the readers of an Identity read its input; graphs with subgraphs stay as they are."""
+        if any(a.HasField("g") for node in self.graph.node for a in node.attribute):
+            return
         outputs = {value.name for value in self.graph.output}
+        computed = {value for node in self.graph.node for value in node.output} - outputs
         renamed: dict[str, str] = {}
         kept: list[onnx.NodeProto] = []
         for node in self.graph.node:
-            for index, value in enumerate(node.input):
-                node.input[index] = renamed.get(value, value)
-            if node.op_type == "Identity" and node.output[0] not in outputs and not inner:
-                renamed[node.output[0]] = node.input[0]
-            else:
+            source, target = node.input[0] if node.input else "", node.output[0]
+            source = renamed.get(source, source)
+            if node.op_type != "Identity" or (target in outputs and source not in computed):
                 kept.append(node)
+            elif target in outputs:
+                renamed[source] = target
+                computed.discard(source)
+            else:
+                renamed[target] = source
+        for node in kept:
+            _rename(node, renamed)
         if renamed:
             self.replace_nodes(kept)
 
@@ -238,6 +245,15 @@ _TRAINED_TYPES = frozenset(
         onnx.TensorProto.DOUBLE,
     }
 )
+
+
+def _rename(node: onnx.NodeProto, renamed: Mapping[str, str]) -> None:
+    """Put the last name of each chain of new names into a node."""
+    for values in (node.input, node.output):
+        for index, value in enumerate(values):
+            while value in renamed:
+                value = renamed[value]
+            values[index] = value
 
 
 def _copy(node: onnx.NodeProto) -> onnx.NodeProto:
