@@ -7,6 +7,10 @@ import onnx
 from edgefl.errors import TrainingError
 from edgefl.training.onnx.compile.graph import GraphEmitter
 from edgefl.training.onnx.compile.rules import find_rule
+from edgefl.training.onnx.names import PREFIX
+
+_UNKNOWN = PREFIX + "unknown_gradient"
+"""Stands for a gradient that no rule gives, so that what lies before it is looked at as well."""
 
 
 def values_on_path(nodes: Iterable[onnx.NodeProto], trainable: Iterable[str]) -> set[str]:
@@ -32,6 +36,8 @@ def differentiate(
     trainable: Sequence[str],
     output: str,
     output_gradient: str,
+    *,
+    obstacles: list[TrainingError] | None = None,
 ) -> dict[str, str]:
     """Emit the backward pass.
 
@@ -41,12 +47,15 @@ def differentiate(
         trainable: Names of the trainable tensors.
         output: The value that the loss reads.
         output_gradient: Gradient of the loss with respect to it.
+        obstacles: If given, what rules refuse is added here, and the pass goes on to find more; the
+            emitted graph is of no use then.
 
     Returns:
         Name of the gradient by trainable tensor.
 
     Raises:
-        TrainingError: E-MODEL-NO-GRADIENT with all tensors that the output does not depend on.
+        TrainingError: What a rule refuses; E-MODEL-NO-GRADIENT with all tensors that the output
+            does not depend on.
 
     Source: Griewank and Walther, "Evaluating Derivatives", 2nd ed., section 3.2 (reverse
     accumulation).
@@ -54,17 +63,36 @@ def differentiate(
     path = values_on_path(nodes, trainable)
     contributions: dict[str, list[str]] = {output: [output_gradient]}
     for node in reversed(nodes):
-        rule = find_rule(node)
         wanted = [value in path for value in node.input]
-        if rule is None or not any(wanted):
+        if not any(wanted):
             continue
         dys = [_total(graph, contributions.get(value, [])) for value in node.output]
         if all(dy is None for dy in dys):
             continue
-        for value, gradient in zip(node.input, rule(graph, node, dys, wanted), strict=True):
+        gradients = _apply_rule(graph, node, dys, wanted, obstacles)
+        for value, gradient in zip(node.input, gradients, strict=True):
             if gradient is not None and value in path:
                 contributions.setdefault(value, []).append(gradient)
     return _require_all(graph, trainable, contributions)
+
+
+def _apply_rule(
+    graph: GraphEmitter,
+    node: onnx.NodeProto,
+    dys: Sequence[str | None],
+    wanted: Sequence[bool],
+    obstacles: list[TrainingError] | None,
+) -> list[str | None]:
+    rule = find_rule(node)
+    if rule is None:
+        return [_UNKNOWN if wants and obstacles is not None else None for wants in wanted]
+    try:
+        return rule(graph, node, dys, wanted)
+    except TrainingError as error:
+        if obstacles is None:
+            raise
+        obstacles.append(error)
+        return [_UNKNOWN if wants else None for wants in wanted]
 
 
 def no_gradient(names: Sequence[str]) -> TrainingError:
