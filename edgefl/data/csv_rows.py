@@ -220,7 +220,7 @@ class CsvFile:
             self._take(line, line_number, batch)
             if len(batch.rows) == most_rows:
                 yield batch.raw()
-                batch = batch.next()
+                batch = _Batch(self._name, has_numbers=not is_tail)
         yield batch.raw()
 
     def _meet_open_line(self, file: io.BufferedReader, line: bytes, batch: "_Batch") -> int:
@@ -260,9 +260,9 @@ class CsvFile:
 class _Batch:
     """Rows that are being collected."""
 
-    def __init__(self, name: str, *, has_numbers: bool, gap_before_next: bool = False) -> None:
+    def __init__(self, name: str, *, has_numbers: bool) -> None:
         self.rows: list[Sequence[Field]] = []
-        self.gap_before_next = gap_before_next
+        self.gap_before_next = False
         self._name = name
         self._has_numbers = has_numbers
         self._numbers: list[int] = []
@@ -276,11 +276,6 @@ class _Batch:
 
     def place(self, line_number: int) -> str:
         return f"{self._name} line {line_number}" if self._has_numbers else self._name
-
-    def next(self) -> "_Batch":
-        return _Batch(
-            self._name, has_numbers=self._has_numbers, gap_before_next=self.gap_before_next
-        )
 
     def raw(self) -> RawRows:
         return RawRows(

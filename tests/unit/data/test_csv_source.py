@@ -81,13 +81,13 @@ def test_scale_and_offset_are_applied_by_channel(tmp_path):
     ],
 )
 def test_a_bad_row_is_left_out_and_counted_with_its_place(tmp_path, row, reason):
-    path = write_csv(tmp_path / "log.csv", *rows(2), row, *rows(2, start=10))
+    path = write_csv(tmp_path / "log.csv", *rows(3), row, *rows(2, start=10))
     reading = examine(path)
     assert firsts(reading) == [0.5, 10.5]
     assert reading.left_out == {reason: 1}
-    place = "log.csv" if len(row) > 100 else "log.csv line 4"
+    place = "log.csv" if len(row) > 100 else "log.csv line 5"
     assert reading.first_places == {reason: place}
-    assert reading.rows == 5
+    assert reading.rows == 6
     if reason is LeftOut.UNLABELLED:
         # Whoever labels by hand has such rows; they are no defect.
         assert len(examine(path, bad_rows=BadRows.REFUSE).x) == 2
@@ -259,6 +259,7 @@ def test_only_the_newest_bytes_are_read(tmp_path):
     assert found[-100:] == [row + 0.5 for row in range(200, 300)]
     assert 5 < len(found) - 100 < 20
     assert found[0] == 200 - (len(found) - 100) + 0.5
+    assert reading.files == 2
     assert whole - reading.skipped_bytes < size_bytes + 250
     # Where in the file a line stands is not known then, and not made up.
     path = write_csv(tmp_path / "2.csv", *rows(50), "1,nan,0,1", *rows(5))

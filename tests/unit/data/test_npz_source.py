@@ -83,6 +83,34 @@ def test_a_bomb_is_refused_by_its_own_figures(tmp_path):
     assert refusal(limited.examine).code == "E-DATA-TOO-LARGE"
 
 
+def npz_of(path, header, content):
+    start = io.BytesIO()
+    np.lib.format.write_array_header_1_0(start, header)
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in ("x.npy", "y.npy"):
+            archive.writestr(name, start.getvalue() + content)
+    return path
+
+
+def test_no_memory_is_taken_on_a_headers_word(tmp_path):
+    header = {"shape": (15_000_000,), "fortran_order": False, "descr": "<i4"}
+    path = npz_of(tmp_path / "claims.npz", header, bytes(1000))
+    tracemalloc.start()
+    try:
+        assert refusal(source(path).examine).code == "E-DATA-DAMAGED"
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 1_000_000
+
+
+def test_bytes_after_an_array_are_damage(tmp_path):
+    header = {"shape": (3,), "fortran_order": False, "descr": "<i4"}
+    assert len(source(npz_of(tmp_path / "whole.npz", header, bytes(12))).examine().x) == 3
+    path = npz_of(tmp_path / "more.npz", header, bytes(13))
+    assert refusal(source(path).examine).code == "E-DATA-DAMAGED"
+
+
 def test_a_folder_gives_the_newest_files_oldest_first(tmp_path):
     for number in (10, 9, 8):
         write(tmp_path / f"part-{number}.npz", number * 100)
