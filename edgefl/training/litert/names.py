@@ -5,3 +5,5 @@ from typing import Final
 TRAIN: Final = "train"
 INFER: Final = "infer"
 FEATURES: Final = "features"
+DEPLOY: Final = "deploy"
+"""As `INFER`, for one row: what an export is made from."""

@@ -1,6 +1,7 @@
 """Writes a training bundle's ONNX graphs as TFLite files: one compiler serves both runtimes."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import onnx
 
@@ -13,7 +14,8 @@ from edgefl.training.litert.compile.static_graph import StaticGraph, make_static
 from edgefl.training.litert.format.encode import write_model
 from edgefl.training.litert.format.kinds import Builtin
 from edgefl.training.litert.format.model import ModelFile, Signature, Subgraph
-from edgefl.training.litert.names import FEATURES, INFER, TRAIN
+from edgefl.training.litert.format.tidy import drop_unread
+from edgefl.training.litert.names import DEPLOY, FEATURES, INFER, TRAIN
 from edgefl.training.manifest import Manifest, Program
 from edgefl.training.onnx.compile.attributes import describe
 
@@ -50,11 +52,12 @@ def lower(
         raise TrainingError(
             "E-LITERT-BATCH", "at least 1 row per call", str(batch_rows), "set --batch-rows"
         )
-    named = {TRAIN: train_model, INFER: eval_model}
-    files = {MODEL_TFLITE: write_entries(named, batch_rows=batch_rows)}
+    model = lower_entries({TRAIN: train_model, INFER: eval_model}, batch_rows=batch_rows)
+    add_entries(model, lower_entries({DEPLOY: eval_model}, batch_rows=1))
+    files = {MODEL_TFLITE: write_model(model)}
     if features_model is not None:
-        named = {FEATURES: features_model}
-        files[FEATURES_TFLITE] = write_entries(named, batch_rows=batch_rows)
+        front = lower_entries({FEATURES: features_model}, batch_rows=batch_rows)
+        files[FEATURES_TFLITE] = write_model(front)
     program = Program(
         runtime=Runtime.LITERT,
         minimum_version=MINIMUM_VERSION,
@@ -63,15 +66,15 @@ def lower(
     return files, program
 
 
-def write_entries(models: dict[str, onnx.ModelProto], *, batch_rows: int) -> bytes:
-    """Return a TFLite file with one signature for each model.
+def lower_entries(models: dict[str, onnx.ModelProto], *, batch_rows: int) -> ModelFile:
+    """Return a TFLite model with one signature for each ONNX model.
 
     Args:
         models: ONNX models by name of the signature; the first is what a plain call runs.
         batch_rows: Size of every axis that has only a name.
 
     Returns:
-        The file's bytes.
+        What the file will hold.
 
     Raises:
         TrainingError: E-LITERT-OPERATORS or E-LITERT-SHAPE.
@@ -90,7 +93,14 @@ def write_entries(models: dict[str, onnx.ModelProto], *, batch_rows: int) -> byt
                 outputs=dict(zip(graph.outputs, subgraph.outputs, strict=True)),
             )
         )
-    return write_model(ModelFile(subgraphs=subgraphs, signatures=signatures))
+    return ModelFile(subgraphs=subgraphs, signatures=signatures)
+
+
+def add_entries(model: ModelFile, other: ModelFile) -> None:
+    """Append the entry points of another model."""
+    moved = len(model.subgraphs)
+    model.subgraphs += other.subgraphs
+    model.signatures += [replace(one, subgraph=one.subgraph + moved) for one in other.signatures]
 
 
 def lower_graph(graph: StaticGraph, name: str) -> Subgraph:
@@ -126,7 +136,7 @@ def lower_graph(graph: StaticGraph, name: str) -> Subgraph:
         raise _unsupported(obstacles)
     for value in graph.outputs:
         low.subgraph.outputs.append(_own_tensor(low, value))
-    _drop_unread(low.subgraph)
+    drop_unread(low.subgraph)
     return low.subgraph
 
 
@@ -146,27 +156,6 @@ def _own_tensor(low: Lowering, value: str) -> int:
         kind = low.subgraph.tensors[tensor].kind
         return low.emit(Builtin.RESHAPE, [tensor, low.int32s(shape)], shape, kind)
     return tensor
-
-
-def _drop_unread(subgraph: Subgraph) -> None:
-    """Take out operators whose results nobody reads, then tensors that nobody names."""
-    read = set(subgraph.outputs)
-    kept = []
-    for operator in reversed(subgraph.operators):
-        if read.intersection(operator.outputs):
-            kept.append(operator)
-            read.update(operator.inputs)
-    subgraph.operators = kept[::-1]
-    named = {*subgraph.inputs, *subgraph.outputs, *read}
-    named.update(output for operator in kept for output in operator.outputs)
-    left = [index for index in range(len(subgraph.tensors)) if index in named]
-    places = {old: new for new, old in enumerate(left)} | {-1: -1}
-    subgraph.tensors = [subgraph.tensors[index] for index in left]
-    subgraph.inputs = [places[index] for index in subgraph.inputs]
-    subgraph.outputs = [places[index] for index in subgraph.outputs]
-    for operator in subgraph.operators:
-        operator.inputs = tuple(places[index] for index in operator.inputs)
-        operator.outputs = tuple(places[index] for index in operator.outputs)
 
 
 def _unsupported(obstacles: Sequence[str]) -> TrainingError:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgefl.errors import TrainingError
-from edgefl.training.litert.compile.lower import write_entries
+from edgefl.training.litert.compile.lower import lower_entries
 from edgefl.training.litert.format.decode import read_model
 from edgefl.training.litert.format.encode import write_model
 from edgefl.training.litert.format.kinds import OPTION_TABLES, Builtin, FieldKind, TensorType
@@ -93,7 +93,7 @@ def test_equal_models_give_equal_bytes():
 
 @pytest.fixture(scope="module")
 def written():
-    return write_entries({"run": sound_net()}, batch_rows=2)
+    return write_model(lower_entries({"run": sound_net()}, batch_rows=2))
 
 
 def test_outline_lists_entries_and_operators(written):

@@ -1,5 +1,6 @@
 """Operators that work value by value, with broadcasting."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -47,6 +48,13 @@ _COMPARISONS = {
     "GreaterOrEqual": Builtin.GREATER_EQUAL,
     "Less": Builtin.LESS,
     "LessOrEqual": Builtin.LESS_EQUAL,
+}
+
+
+# By constant bounds of a Clip, what interpreters can join with the operator before it.
+_RECTIFIERS: dict[tuple[float | None, float | None], Builtin] = {
+    (0.0, None): Builtin.RELU,
+    (0.0, 6.0): Builtin.RELU6,
 }
 
 
@@ -112,12 +120,27 @@ def clip(low: Lowering, node: onnx.NodeProto) -> None:
     """Bound from below and above; bounds that are left out do not bind."""
     view = low.view(node.input[0])
     tensor = view.tensor
-    for place, code in ((1, Builtin.MAXIMUM), (2, Builtin.MINIMUM)):
+    code = _RECTIFIERS.get(_bounds(low, node))
+    if code is not None:
+        _keep(low, node, code, tensor)
+        return
+    for place, bound_code in ((1, Builtin.MAXIMUM), (2, Builtin.MINIMUM)):
         if len(node.input) > place and node.input[place]:
             bound = low.arranged(node.input[place], [-1])
             shape, kind = low.tensor_shape(tensor), low.kind(node.input[0])
-            tensor = low.emit(code, [tensor, bound], shape, kind)
+            tensor = low.emit(bound_code, [tensor, bound], shape, kind)
     low.set(node.output[0], tensor, view.axes)
+
+
+def _bounds(low: Lowering, node: onnx.NodeProto) -> tuple[float | None, float | None]:
+    """Return constant bounds; None for those that are left out or computed."""
+    given = [*node.input[1:], "", ""][:2]
+    least, most = (
+        float(low.constant(name).reshape(-1)[0]) if name and low.is_constant(name) else None
+        for name in given
+    )
+    is_bounded = bool(given[1])
+    return least, math.nan if is_bounded and most is None else most
 
 
 @lowers("Cast")
