@@ -172,7 +172,9 @@ def weight(*shape, seed=3):
 
 
 def node(op, inputs, output="y", **attributes):
-    return helper.make_node(op, inputs.split(), output.split(), name=f"the_{output}", **attributes)
+    return helper.make_node(
+        op, inputs.split(" "), output.split(), name=f"the_{output}", **attributes
+    )
 
 
 def dense_then(*nodes, shape=(4,), width=6, weights=None, **options):
@@ -368,6 +370,12 @@ CASES = {
         node("Concat", "lower u upper", "rows_of_v", axis=0),
         node("MatMul", "a rows_of_v"),
         weights={"v": weight(5, 2), "u": weight(1, 2), **CUTS},
+    ),
+    "Resize": lambda: Case(
+        [node("Conv", "x w", "a"), node("Resize", "a  scales", mode="nearest")],
+        (2, 5),
+        {"w": weight(3, 2, 2), "scales": np.array([1, 1, 2.0], np.float32)},
+        frozen=("scales",),
     ),
     "Transposed weight": lambda: dense_then(
         node("Transpose", "v", "vt", perm=[1, 0]),

@@ -6,11 +6,23 @@ from edgefl.training.onnx.compile.attributes import int_attribute, ints_attribut
 from edgefl.training.onnx.compile.perexample.places import Place, Visit, place_of, reshaped
 
 _VALUE_WISE: Final = (
-    *("Abs", "Add", "And", "Cast", "Ceil", "Celu", "Clip", "Cos", "DequantizeLinear", "Div"),
-    *("Dropout", "Elu", "Equal", "Erf", "Exp", "Floor", "Greater", "GreaterOrEqual"),
+    *("Abs", "Add", "And", "Atan", "Cast", "Ceil", "Celu", "Clip", "Cos", "Cosh"),
+    *(
+        "DequantizeLinear",
+        "Div",
+        "Dropout",
+        "Elu",
+        "Equal",
+        "Erf",
+        "Exp",
+        "Floor",
+        "Greater",
+        "GreaterOrEqual",
+    ),
     *("HardSigmoid", "HardSwish", "Identity", "IsInf", "IsNaN", "LeakyRelu", "Less"),
     *("LessOrEqual", "Log", "Max", "Mean", "Min", "Mod", "Mul", "Neg", "Not", "Or", "PRelu"),
     *("Pow", "QuantizeLinear", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin"),
+    "Sinh",
     *("Softplus", "Softsign", "Sqrt", "Sub", "Sum", "Tan", "Tanh", "ThresholdedRelu", "Where"),
     "Xor",
 )
@@ -183,6 +195,16 @@ def _padded_axes(visit: Visit) -> list[int] | None:
 def _tiled_axes(visit: Visit) -> list[int] | None:
     repeats = visit.constants(1)
     return None if repeats is None else [axis for axis, times in enumerate(repeats) if times != 1]
+
+
+@place_of("Resize")
+def resize(visit: Visit) -> Place:
+    """Fixed scales that leave the batch axis as it is."""
+    place = visit.only(0)
+    scales = visit.graph.constant_value(visit.node.input[2]) if len(visit.node.input) > 2 else None
+    if scales is None or scales.size <= place.axis or scales[place.axis] != 1:
+        raise visit.mixed()
+    return place
 
 
 @place_of("Gather")

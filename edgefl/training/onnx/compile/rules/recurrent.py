@@ -74,25 +74,20 @@ def reverse_directions(
     node: onnx.NodeProto,
     form: RecurrentForm,
     dys: Sequence[str | None],
-    *,
-    unrolled: bool | None = None,
 ) -> list[Direction]:
     """Emit the reverse pass of each direction, without the sums over time.
 
     Args:
         graph: Where to emit.
-        node: The forward node; it gets a name for its first output if it has none.
+        node: The forward node.
         form: What `read_form` found.
         dys: Gradients of Y, Y_h and Y_c; None where none arrives.
-        unrolled: None lets the length of the sequence decide.
 
     Returns:
         For each direction what it read and its gradients.
     """
-    if not node.output[0]:
-        # The reverse pass needs every hidden state; the operator gives them when asked.
-        node.output[0] = graph.new_name("Y")
     arriving = (*dys, *[None] * (3 - len(dys)))
+    all_states = node.output[0] or _run_again(graph, node)
     zeros = _zeros(graph, form)
     rows = graph.reshape(form.inputs[at.X], (None, form.features))
 
@@ -101,7 +96,7 @@ def reverse_directions(
 
     directions: list[Direction] = []
     for index, is_reversed in enumerate(form.reversed_directions):
-        states = _direction_of(graph, form, node.output[0], index, 1)
+        states = _direction_of(graph, form, all_states, index, 1)
         initial = part(form.inputs[at.INITIAL_HIDDEN], index, 0) or zeros
         previous = before_each_step(graph, is_reversed, form.steps, initial, states)
         w_bias, r_bias = _biases(graph, form, index)
@@ -122,10 +117,23 @@ def reverse_directions(
             last_cell_gradient=part(arriving[2], index, 0) or zeros,
             resets_after_product=form.resets_after_product,
             activation=form.activation,
-            unrolled=unrolled,
         )
         directions.append((inputs, _CELLS[form.operator](graph, inputs)))
     return directions
+
+
+def _run_again(graph: GraphEmitter, node: onnx.NodeProto) -> str:
+    """Emit the layer once more where the model does not ask for its hidden states.
+
+    The forward node itself stays as it is, since the exported model shares it.
+    """
+    states = graph.new_name("Y")
+    again = onnx.NodeProto()
+    again.CopyFrom(node)
+    again.ClearField("name")
+    again.output[:] = [states]
+    graph.nodes.append(again)
+    return states
 
 
 def _zeros(graph: GraphEmitter, form: RecurrentForm) -> str:

@@ -26,7 +26,6 @@ class DirectionInputs:
         last_cell_gradient: Of Y_c or zeros, [N, H]; LSTM only.
         resets_after_product: GRU only.
         activation: RNN only.
-        unrolled: Whether loops are unrolled; None lets their length decide.
     """
 
     steps: int
@@ -45,7 +44,6 @@ class DirectionInputs:
     last_cell_gradient: str | None
     resets_after_product: bool
     activation: str
-    unrolled: bool | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -147,7 +147,6 @@ def _backwards(
         sequences=[*sequences, *arriving],
         hidden=direction.hidden,
         result_columns=result_columns,
-        unrolled=direction.unrolled,
     )
     first, second = loop.results
     return first, second, loop.states[0]

@@ -46,7 +46,6 @@ def emit_loop(
     sequences: Sequence[str],
     hidden: int,
     result_columns: Sequence[int],
-    unrolled: bool | None = None,
 ) -> Loop:
     """Emit a loop over the first axis of the sequences.
 
@@ -59,12 +58,11 @@ def emit_loop(
         sequences: float32 [steps, N, any].
         hidden: Columns of each state.
         result_columns: Columns of each result.
-        unrolled: None lets the number of steps decide.
 
     Returns:
         States and results, float32.
     """
-    if steps <= LONGEST_UNROLLED_STEPS if unrolled is None else unrolled:
+    if steps <= LONGEST_UNROLLED_STEPS:
         return _unrolled(graph, step, steps, backwards, states, sequences)
     columns = [*[hidden] * len(states), *result_columns]
     return _scan(graph, step, backwards, states, sequences, columns)

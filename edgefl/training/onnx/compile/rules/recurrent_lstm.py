@@ -76,7 +76,6 @@ def lstm_gradients(graph: GraphEmitter, direction: DirectionInputs) -> Direction
         sequences=sequences,
         hidden=hidden,
         result_columns=[4 * hidden],
-        unrolled=direction.unrolled,
     )
     d_gates = as_rows(graph, loop.results[0], 4 * hidden)
     return DirectionGradients(
@@ -109,7 +108,6 @@ def _cells(
         sequences=[kept, by_step(graph, direction, written, direction.hidden)],
         hidden=direction.hidden,
         result_columns=[direction.hidden],
-        unrolled=direction.unrolled,
     )
     cells = loop.results[0]
     before = before_each_step(graph, direction.is_reversed, direction.steps, initial, cells)

@@ -42,7 +42,6 @@ def rnn_gradients(graph: GraphEmitter, direction: DirectionInputs) -> DirectionG
         sequences=[slopes, *arriving],
         hidden=hidden,
         result_columns=[hidden],
-        unrolled=direction.unrolled,
     )
     d_gates = as_rows(graph, loop.results[0], hidden)
     return DirectionGradients(
