@@ -18,7 +18,7 @@ from edgefl.training.bundle import (
 )
 from edgefl.training.kinds import Loss, Optimizer, Runtime
 from edgefl.training.manifest import Manifest
-from edgefl.training.onnx.compile.check import require_rules, require_standard_operators
+from edgefl.training.onnx.compile.check import require_rules
 from edgefl.training.onnx.compile.describe import input_spec, make_manifest
 from edgefl.training.onnx.compile.graphs import (
     eval_graph,
@@ -31,6 +31,7 @@ from edgefl.training.onnx.compile.optim import OptimizerSettings
 from edgefl.training.onnx.compile.options import CompileOptions
 from edgefl.training.onnx.compile.plan import Plan, make_plan
 from edgefl.training.onnx.compile.select import ALL
+from edgefl.training.onnx.compile.source_obstacles import source_obstacles
 from edgefl.training.onnx.compile.template import ExportTemplate, float_values, make_template
 
 Progress = Callable[[str, float], None]
@@ -116,7 +117,7 @@ def compile_with(
     """
     clock = _Clock(progress)
     source_sha256 = hashlib.sha256(source.SerializeToString(deterministic=True)).hexdigest()
-    require_standard_operators(source)
+    _require_known_form(source)
     base = normalize(source)
     clock.lap("read the model and inferred its shapes")
     input_spec(base.graph.input[0])
@@ -171,6 +172,15 @@ def optimizer_named(name: str) -> Optimizer:
     if name not in {kind.value for kind in Optimizer}:
         raise _unknown("optimizer", name, [kind.value for kind in Optimizer])
     return Optimizer(name)
+
+
+def _require_known_form(source: onnx.ModelProto) -> None:
+    """Refuse a model that cannot be read as it stands; several obstacles make one message."""
+    obstacles = list(source_obstacles(source))
+    if obstacles:
+        first = obstacles[0]
+        alike = [error.found for error in obstacles if error.code == first.code]
+        raise TrainingError(first.code, first.expected, ", ".join(alike), first.advice)
 
 
 def _unknown(what: str, name: str, known: Sequence[str]) -> TrainingError:

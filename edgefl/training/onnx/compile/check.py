@@ -10,22 +10,6 @@ from edgefl.training.onnx.compile.differentiate import values_on_path
 from edgefl.training.onnx.compile.rules import covered_operators, find_rule
 from edgefl.training.onnx.compile.rules.quant import INTEGER_ADVICE, INTEGER_OPERATORS
 
-STANDARD_DOMAINS = frozenset({"", "ai.onnx"})
-
-
-def require_standard_operators(source: onnx.ModelProto) -> None:
-    """Refuse operators that a stock runtime may not have, before anything else reads the model.
-
-    Raises:
-        TrainingError: E-MODEL-UNSUPPORTED-OPS with every such node.
-    """
-    own = STANDARD_DOMAINS | {function.domain for function in source.functions}
-    foreign = [
-        f"{describe(node)} of {node.domain}" for node in source.graph.node if node.domain not in own
-    ]
-    if foreign:
-        raise _unsupported(foreign)
-
 
 def require_rules(nodes: Sequence[onnx.NodeProto], trainable: Sequence[str]) -> None:
     """Refuse operators that cannot be differentiated or run on a stock runtime.

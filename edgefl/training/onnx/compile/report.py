@@ -29,6 +29,7 @@ _OPTION_CODES = frozenset(
     {"E-MODEL-TRAINABLE", "E-MODEL-LOCAL", "E-MODEL-LORA", "E-MODEL-CALIBRATION"}
     | {"E-CALIBRATION-ROWS", "E-MODEL-NO-GRADIENT"}
 )
+_UNKNOWN_CODES = frozenset({"E-MODEL-OPSET", "E-MODEL-FOREIGN-OPS"})
 
 
 class Verdict(enum.Enum):
@@ -93,7 +94,9 @@ def examine(source: onnx.ModelProto, options: CompileOptions) -> ModelReport:
         options: What is asked for.
     """
     obstacles: list[EdgeflError] = list(source_obstacles(source))
-    base = _try(obstacles, lambda: normalize(source))
+    # What no rule of ONNX describes has no shape, so nothing more can be said then.
+    is_known = not any(error.code in _UNKNOWN_CODES for error in obstacles)
+    base = _try(obstacles, lambda: normalize(source)) if is_known else None
     if base is None:
         return _report(obstacles, source.graph.node, frozenset(), frozenset())
     _try(obstacles, lambda: input_spec(base.graph.input[0]))

@@ -20,13 +20,22 @@ def source_obstacles(source: onnx.ModelProto) -> Iterator[TrainingError]:
     Args:
         source: A model as its exporter wrote it.
     """
+    for entry in source.opset_import:
+        newest = onnx.defs.onnx_opset_version()
+        if entry.domain in _STANDARD_DOMAINS and entry.version > newest:
+            yield TrainingError(
+                "E-MODEL-OPSET",
+                f"an opset that this onnx package knows, up to {newest}",
+                f"opset {entry.version}",
+                "install a newer onnx, or export with an older opset",
+            )
     own = _STANDARD_DOMAINS | {function.domain for function in source.functions}
     tensors = {tensor.name for tensor in source.graph.initializer}
     made = {value: node for node in source.graph.node for value in node.output}
     for node in source.graph.node:
         if node.domain not in own:
             yield TrainingError(
-                _CODE,
+                "E-MODEL-FOREIGN-OPS",
                 "standard operators, which every onnxruntime has",
                 f"{describe(node)} of {node.domain}",
                 "export without operators of other domains",
