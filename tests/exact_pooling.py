@@ -4,8 +4,6 @@ The evaluator's own MaxPool and MaxUnpool mistake places and sizes in many geome
 windows, strides of 1, padding chosen by auto_pad).
 """
 
-import itertools
-
 import numpy as np
 from onnx.reference.op_run import OpRun
 
@@ -13,7 +11,12 @@ from tests.exact_convolutions import pads_of_same
 
 
 def windows(sizes, attributes):
-    """Yield, for each output position, the input positions of its window, outside ones included."""
+    """Return output sizes and, for each output, what its window reads.
+
+    Returns:
+        Output sizes; flat places [outputs, taps], outside ones moved to the edge; whether they lie
+        inside, of the same shape; and by how many an average divides, [outputs].
+    """
     kernel = attributes["kernel_shape"]
     axes = len(kernel)
     strides = attributes["strides"] or [1] * axes
@@ -36,59 +39,47 @@ def windows(sizes, attributes):
             count = (-(-room // s) if attributes.get("ceil_mode") else room // s) + 1
             # A window that would start in the padding behind the input is left out.
             counts.append(count - 1 if (count - 1) * s >= n + b and count > 1 else count)
-    per_axis = [
-        [[o * s + t * d - b for t in range(k)] for o in range(c)]
-        for c, s, d, b, k in zip(counts, strides, dilations, begins, kernel, strict=True)
-    ]
-    return counts, begins, ends, itertools.product(*per_axis)
+    places = np.zeros((1, 1), np.int64)
+    inside = np.ones((1, 1), bool)
+    counted = np.ones((1, 1), bool)
+    include = attributes.get("count_include_pad")
+    for c, s, d, b, e, k, n in zip(
+        counts, strides, dilations, begins, ends, kernel, sizes, strict=True
+    ):
+        along = np.arange(c)[:, np.newaxis] * s + np.arange(k) * d - b
+        places = combined(places * n, np.clip(along, 0, n - 1), np.add)
+        inside = combined(inside, (along >= 0) & (along < n), np.logical_and)
+        low, high = (-b, n + e) if include else (0, n)
+        counted = combined(counted, (along >= low) & (along < high), np.logical_and)
+    return counts, places, inside, counted.sum(axis=1)
+
+
+def combined(outer, inner, function):
+    """Return [outer rows x inner rows, outer columns x inner columns]."""
+    both = function(outer[:, np.newaxis, :, np.newaxis], inner[np.newaxis, :, np.newaxis, :])
+    return both.reshape(len(outer) * len(inner), -1)
 
 
 class MaxPool(OpRun):
     def _run(self, x, **attributes):
-        sizes = x.shape[2:]
-        counts, _, _, places = windows(sizes, attributes)
+        counts, places, inside, _ = windows(x.shape[2:], attributes)
         flat = x.reshape(*x.shape[:2], -1)
-        maxima, indices = [], []
-        for window in places:
-            inside = [
-                np.ravel_multi_index(place, sizes)
-                for place in itertools.product(*window)
-                if all(0 <= at < n for at, n in zip(place, sizes, strict=True))
-            ]
-            read = flat[:, :, inside]
-            maxima.append(read.max(axis=2))
-            indices.append(np.array(inside)[read.argmax(axis=2)])
+        read = np.where(inside, flat[:, :, places], -np.inf)
+        first = read.argmax(axis=3)[..., np.newaxis]
+        channels = np.arange(x.shape[0] * x.shape[1]).reshape(*x.shape[:2], 1, 1)
+        tapped = np.take_along_axis(np.broadcast_to(places, read.shape), first, axis=3)
         shape = (*x.shape[:2], *counts)
-        channels = np.arange(x.shape[0] * x.shape[1]).reshape(*x.shape[:2], 1)
-        places = np.stack(indices, axis=2) + channels * flat.shape[2]
-        maxima = np.stack(maxima, axis=2).reshape(shape)
-        both = (maxima, places.reshape(shape).astype(np.int64))
+        maxima = read.max(axis=3).reshape(shape).astype(x.dtype)
+        both = (maxima, (tapped + channels * flat.shape[2]).reshape(shape))
         return both[: len(self.onnx_node.output)]
 
 
 class AveragePool(OpRun):
     def _run(self, x, **attributes):
-        sizes = x.shape[2:]
-        counts, begins, ends, places = windows(sizes, attributes)
-        if not attributes["count_include_pad"]:
-            begins, ends = [0] * len(sizes), [0] * len(sizes)
-        flat = x.reshape(*x.shape[:2], -1)
-        means = []
-        for window in places:
-            every = list(itertools.product(*window))
-            inside = [
-                np.ravel_multi_index(place, sizes)
-                for place in every
-                if all(0 <= at < n for at, n in zip(place, sizes, strict=True))
-            ]
-            counted = sum(
-                all(
-                    -b <= at < n + e for at, n, b, e in zip(place, sizes, begins, ends, strict=True)
-                )
-                for place in every
-            )
-            means.append(flat[:, :, inside].sum(axis=2) / counted)
-        return (np.stack(means, axis=2).reshape(*x.shape[:2], *counts),)
+        counts, places, inside, counted = windows(x.shape[2:], attributes)
+        read = np.where(inside, x.reshape(*x.shape[:2], -1)[:, :, places], 0)
+        means = (read.sum(axis=3) / counted).astype(x.dtype)
+        return (means.reshape(*x.shape[:2], *counts),)
 
 
 class MaxUnpool(OpRun):
