@@ -52,8 +52,7 @@ class ChannelRange:
     @property
     def is_saturated(self) -> bool:
         """Tell whether the sensor seems to be at the end of its range too often."""
-        is_often = self.saturated_share > _SATURATED_SHARE
-        return is_often and not self.is_discrete and not self.is_constant
+        return self.saturated_share > _SATURATED_SHARE and not self.is_discrete
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -315,6 +315,11 @@ def test_no_example_says_why(tmp_path):
     assert refusal(lambda: examine(tmp_path / "folder")).code == "E-DATA-EMPTY"
 
 
+def test_a_recording_that_is_too_short_says_so(tmp_path):
+    path = write_csv(tmp_path / "log.csv", *rows(1))
+    assert examine(path).left_out == {LeftOut.SHORT_RUN: 1}
+
+
 def test_new_rows_count_at_the_next_reading(tmp_path):
     path = write_csv(tmp_path / "log.csv", *rows(2))
     source = RowSource(csv_settings(path), "log.csv")
@@ -372,7 +377,7 @@ def test_a_short_spelling_that_does_not_suffice(tmp_path):
     path = write_csv(tmp_path / "log.csv", *rows(6), header="time_s,ax,ay,label")
     source = open_source(str(path))
     assert refusal(source.read).code == "E-DATA-WINDOW"
-    for shape in ((64, 6), (1, 2, 2), ()):
+    for shape in ((64, 6), (1, 2, 2), (3,), ()):
         error = refusal(lambda shape=shape: source.read(DataSchema(input_shape=shape)))
         assert error.code == "E-DATA-WINDOW"
     write_csv(path, *rows(6))

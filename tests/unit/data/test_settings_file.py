@@ -115,6 +115,8 @@ def test_the_least_that_suffices(tmp_path):
         ("length = 4", "length = true", "found True"),
         ("length = 4", "length = 0", "1 to 65536 rows in sensor.toml; found 0"),
         ("length = 4", "length = 5", r"shape of 10 values .*\[2, 1, 4\]"),
+        ("shape = [2, 1, 4]", "shape = [-2, -1, 4]", "whole numbers above 0"),
+        ('path = "log.csv"', 'path = "a\\u0000.csv"', "a text"),
         ('kind = "csv"', 'kind = "cvs"', "'csv' or 'sqlite' or 'npz' or 'python'"),
         ('path = "log.csv"', "", r"path = a text in \[source\]"),
         ('path = "log.csv"', 'path = ""', r"path = a text in \[source\]"),
