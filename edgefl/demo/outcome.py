@@ -87,7 +87,6 @@ class Outcome:
         last = record.committed[-1] if record.committed else {}
         return {
             "accuracy": self.accuracy,
-            "int8_accuracy": self.int8_accuracy,
             "central_accuracy": self.central_accuracy,
             "rounds": self.spec.rounds,
             "rounds_completed": len(record.committed),
@@ -103,6 +102,7 @@ class Outcome:
         """Return more than `to_dict`, for `demo.json`."""
         return {
             **self.to_dict(),
+            "int8_accuracy": self.int8_accuracy,
             "adversary": self.spec.adversary,
             "delta": self.plan.delta,
             "ring_bits": self.plan.ring_bits,

@@ -62,6 +62,8 @@ def test_the_demo_passes_and_says_what_it_did(tmp_path: Path) -> None:
     assert all(result["dropouts"][phase.name] >= 1 for phase in PHASES)
     assert 1_100 < result["epsilon_server"] < 1_300
     details = json.loads((tmp_path / "out" / "demo.json").read_text())
+    assert details["int8_accuracy"] == pytest.approx(result["accuracy"], abs=0.03)
+    assert "the federated model in int8" in done.stderr
     committed = [event for event in details["attempts"] if event["outcome"] == "COMMITTED"]
     assert max(len(event["dropouts"]) for event in committed) >= 4
     reasons = [event["reason"] for event in details["attempts"]]

@@ -176,6 +176,10 @@ class Quantizer:
             facts["calibration_rows"] = self._rows
             facts["activations"] = "int8 with zero point, one scale per tensor"
             facts["weights"] = "int8, one scale per output channel"
+            for name in make_plan(self.model.graph, self._ranges).activations:
+                if name in self._ranges:
+                    low, high = self._ranges[name]
+                    facts[f"range of {name}"] = f"{low:.6g} to {high:.6g}"
         return facts
 
     def _warnings(self, mode: QuantizationMode) -> tuple[str, ...]:
