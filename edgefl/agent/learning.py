@@ -31,7 +31,9 @@ _LOGGER = logging.getLogger(__name__)
 _MARGIN = 0.1
 """A loss counts as worse beyond this share: losses on a few examples waver from round to round."""
 _EMPTY_PAUSE_S = 60.0
-_MISFITS = frozenset({"E-DATA-SHAPE", "E-DATA-DTYPE", "E-DATA-TARGET", "E-DATA-LABEL"})
+_MISFITS = frozenset(
+    {"E-DATA-SHAPE", "E-DATA-WINDOW", "E-DATA-DTYPE", "E-DATA-TARGET", "E-DATA-LABEL"}
+)
 """Data that will not fit in the next round either: the operator must act."""
 
 

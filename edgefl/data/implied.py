@@ -2,7 +2,8 @@
 
 Columns go by their names: `time_s`, `time_ms`, `time_us`, `time_ns` or `time` (ISO 8601) is the
 time, `label` the label, names that begin with `target` are target values, and all others are
-channels in their order. Windows do not overlap and are as long as the model's input.
+channels in their order. Windows do not overlap and are as long as the model's input; as long as
+no model is known, each row is looked at by itself.
 """
 
 from collections.abc import Sequence
@@ -56,7 +57,7 @@ def implied_columns(names: Sequence[str], where: str) -> Columns:
 
 
 def implied_windowing(columns: Columns, schema: DataSchema | None, where: str) -> Windowing:
-    """Return windows that give examples of the model's shape.
+    """Return windows that give examples of the model's shape; single rows where none is known.
 
     Args:
         columns: What the columns mean.
@@ -64,22 +65,17 @@ def implied_windowing(columns: Columns, schema: DataSchema | None, where: str) -
         where: File or table, for messages.
 
     Raises:
-        DataError: E-DATA-WINDOW: no model is known, or its input has another number of channels.
+        DataError: E-DATA-WINDOW: the model's input has another number of channels.
     """
-    if schema is None:
-        raise DataError(
-            "E-DATA-WINDOW",
-            f"a model whose input tells how to cut {where} into windows",
-            "none",
-            "give --bundle, or write a settings file (docs/data.md)",
-        )
-    length, layout = _cut(schema, len(columns.channels), where)
+    length, layout = 1, Layout.TIME_FIRST
+    if schema is not None:
+        length, layout = _cut(schema, len(columns.channels), where)
     return Windowing(
         length=length,
         stride=length,
         layout=layout,
         target_rule=TargetRule.LAST if columns.targets else TargetRule.MAJORITY,
-        is_tokens=schema.takes_tokens,
+        is_tokens=schema is not None and schema.takes_tokens,
     )
 
 

@@ -90,6 +90,8 @@ class _Pass:
             windowing = self.settings.windowing
             if windowing is None:
                 windowing = implied_windowing(columns, self._schema, where)
+                if self._schema is None:
+                    self.account.note("without a model each row is looked at by itself")
             require_rule(columns, windowing)
             parser = RowParser(
                 columns,

@@ -376,7 +376,9 @@ def test_a_short_spelling_of_values(tmp_path):
 def test_a_short_spelling_that_does_not_suffice(tmp_path):
     path = write_csv(tmp_path / "log.csv", *rows(6), header="time_s,ax,ay,label")
     source = open_source(str(path))
-    assert refusal(source.read).code == "E-DATA-WINDOW"
+    alone = source.examine()
+    assert alone.x.shape == (6, 1, 2)
+    assert alone.notes == ("without a model each row is looked at by itself",)
     for shape in ((64, 6), (1, 2, 2), (3,), ()):
         error = refusal(lambda shape=shape: source.read(DataSchema(input_shape=shape)))
         assert error.code == "E-DATA-WINDOW"
