@@ -1,11 +1,15 @@
 """Computes what the frozen front part of a model says of each row, with TFLite."""
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
 from edgefl.training.base import Inputs
 from edgefl.training.bundle import FEATURES_TFLITE
+from edgefl.training.litert.format.kinds import Builtin
 from edgefl.training.litert.format.outline import (
+    Entry,
     read_outline,
     require_builtins,
     require_inputs_of_rank,
@@ -17,8 +21,8 @@ from edgefl.training.litert.runtime.fitting import (
     require_tensors,
     tensors,
 )
-from edgefl.training.litert.runtime.interpreter import open_interpreter, refusals
-from edgefl.training.manifest import Manifest
+from edgefl.training.litert.runtime.interpreter import Interpreter, open_interpreter, refusals
+from edgefl.training.manifest import Manifest, TensorSpec
 
 
 class FeatureMaker:
@@ -45,18 +49,17 @@ class FeatureMaker:
         require_inputs_of_rank(outline, name=FEATURES_TFLITE)
         entry = require_entry(outline, FEATURES, file_name=FEATURES_TFLITE, subgraph=0)
         self._rows = batch_rows_of(entry, manifest.input.name)
-        data = tensors((manifest.input,), self._rows)
+        self._is_stateful = Builtin.VAR_HANDLE in outline.operators
+        data = tensors((_of_one_call(manifest.input, entry, self._is_stateful),), self._rows)
         require_tensors(entry.inputs, data, what="inputs of the front part")
         found = tensors(manifest.features, self._rows)
         require_tensors(entry.outputs, found, what="outputs of the front part")
         self._entry = entry
         self._manifest = manifest
-        self._buffer = np.zeros(
-            (self._rows, *manifest.input.shape), manifest.input.element_type.value
-        )
-        self._interpreter = open_interpreter(content, threads=threads, name=FEATURES_TFLITE)
-        with refusals(FEATURES_TFLITE):
-            self._interpreter.allocate_tensors()
+        self._shape = entry.inputs[manifest.input.name].shape
+        self._content = content
+        self._threads = threads
+        self._interpreter = self._open()
         self.rows_computed = 0
 
     @property
@@ -89,10 +92,32 @@ class FeatureMaker:
         self.rows_computed += len(x)
         return found
 
-    def _run(self, rows: Inputs) -> None:
-        self._buffer[: len(rows)] = rows
-        self._buffer[len(rows) :] = 0
+    def _open(self) -> Interpreter:
+        interpreter = open_interpreter(self._content, threads=self._threads, name=FEATURES_TFLITE)
         with refusals(FEATURES_TFLITE):
-            index = self._entry.indices[self._manifest.input.name]
-            self._interpreter.set_tensor(index, self._buffer)
-            self._interpreter.invoke()
+            interpreter.allocate_tensors()
+        return interpreter
+
+    def _run(self, rows: Inputs) -> None:
+        if self._is_stateful:
+            # A new interpreter is the one way to forget all state that works in every release.
+            self._interpreter = self._open()
+            parts = rows.reshape(-1, *self._shape)
+        else:
+            parts = np.zeros((1, *self._shape), rows.dtype)
+            parts[0, : len(rows)] = rows
+        index = self._entry.indices[self._manifest.input.name]
+        with refusals(FEATURES_TFLITE):
+            for part in parts:
+                self._interpreter.set_tensor(index, part)
+                self._interpreter.invoke()
+
+
+def _of_one_call(spec: TensorSpec, entry: Entry, is_stateful: bool) -> TensorSpec:
+    """Return what one call takes of an example: a stateful front part takes it piece by piece."""
+    shape = entry.inputs[spec.name].shape
+    if not is_stateful or shape[0] != 1 or len(shape) < 2 or not spec.shape:
+        return spec
+    if spec.shape[0] % max(shape[1], 1):
+        return spec
+    return replace(spec, shape=(shape[1], *spec.shape[1:]))
