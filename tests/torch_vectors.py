@@ -88,3 +88,8 @@ def initial_tensors(source: onnx.ModelProto, names: list[str]) -> list[NDArray[n
     """The values of some initializers."""
     by_name = {tensor.name: tensor for tensor in source.graph.initializer}
     return [numpy_helper.to_array(by_name[name]) for name in names]
+
+
+def targets(name: str, y: NDArray[np.generic]) -> NDArray[np.generic]:
+    """Targets as a net's loss takes them."""
+    return y.astype(np.float32)[:, None] if NETS[name]["loss"] == "binary_cross_entropy" else y

@@ -39,12 +39,6 @@ def bundle_of(name, file, optimizer="sgd"):
     return read_bundle(compile_with(torch_vectors.model(file), options).bundle_bytes)
 
 
-def targets(name, y):
-    if torch_vectors.NETS[name]["loss"] == "binary_cross_entropy":
-        return y.astype(np.float32)[:, None]
-    return y
-
-
 def relative_errors(found, expected):
     largest = max(np.abs(value).max() for value in expected.values())
     return {
@@ -65,7 +59,7 @@ def test_gradients_agree_with_autograd(name, file):
     stored = torch_vectors.load(name)
     bundle = bundle_of(name, file)
     rows = slice(0, torch_vectors.BATCH)
-    x, y = stored.x[rows], targets(name, stored.y[rows])
+    x, y = stored.x[rows], torch_vectors.targets(name, stored.y[rows])
     output = OnnxTrainer(bundle).predict(x)
     assert np.abs(output - stored.arrays["output"]).max() < 1e-5
     loss, found = gradients(bundle, x, y)
@@ -79,7 +73,7 @@ def test_gradients_agree_with_autograd(name, file):
 def test_optimised_and_plain_graphs_agree(name):
     stored = torch_vectors.load(name)
     bundle = bundle_of(name, torch_vectors.NETS[name]["files"][-1])
-    x, y = stored.x[:8], targets(name, stored.y[:8])
+    x, y = stored.x[:8], torch_vectors.targets(name, stored.y[:8])
     _, plain = gradients(bundle, x, y, optimize=False)
     _, optimised = gradients(bundle, x, y, optimize=True)
     errors = relative_errors(optimised, plain)
@@ -97,7 +91,7 @@ def test_fifty_steps_agree_with_torch_optim(name, optimizer):
     losses = [
         trainer.fit(
             stored.x,
-            targets(name, stored.y),
+            torch_vectors.targets(name, stored.y),
             epochs=1,
             batch_size=torch_vectors.BATCH,
             lr=net["lr"][optimizer],
