@@ -54,13 +54,19 @@ def node_models(modules: dict[str, str], *, left_out=()) -> list[NodeModel]:
         inputs = dict(
             zip([v.name for v in case.model.graph.input], case.data_sets[0][0], strict=True)
         )
-        if all(value.dtype != np.float32 for value in inputs.values()):
+        if not _has_tensors_alone(inputs):
             continue
         found.append(_at_opset_17(case, inputs))
     unknown = set(left_out) - {model.name for model in found}
     assert not unknown, f"no models named {sorted(unknown)}"
     kept = [model for model in found if model.name not in left_out]
     return sorted(kept, key=lambda model: model.name)
+
+
+def _has_tensors_alone(inputs) -> bool:
+    """Tell whether the inputs are tensors, no sequences or optionals, with floats among them."""
+    tensors = all(isinstance(value, np.ndarray | np.generic) for value in inputs.values())
+    return tensors and any(value.dtype == np.float32 for value in inputs.values())
 
 
 def _at_opset_17(case, inputs) -> NodeModel:

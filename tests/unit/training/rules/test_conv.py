@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
@@ -258,12 +258,14 @@ def convolutions(draw, op):
     return inputs, attributes
 
 
+@settings(max_examples=40)
 @given(convolutions("Conv"))
 def test_conv_over_any_geometry(case):
     inputs, attributes = case
     check("Conv", inputs, **attributes)
 
 
+@settings(max_examples=40)
 @given(convolutions("ConvTranspose"))
 def test_conv_transpose_over_any_geometry(case):
     inputs, attributes = case

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
@@ -91,6 +91,7 @@ def test_matrix_products_emit_one_node_per_gradient():
     assert graph.emitted == ("Gemm", "Gemm")
 
 
+@settings(max_examples=40)
 @given(st.data())
 def test_matmul_over_any_broadcast(data):
     leading = data.draw(st.lists(st.integers(1, 3), max_size=3))

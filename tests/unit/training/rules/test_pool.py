@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
@@ -121,6 +121,13 @@ def test_unknown_sizes_are_refused_by_name(op):
         run_gradients(source, {"x": values(2, 2, 6)}, batch_axes={"x": 2})
 
 
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+def test_a_window_behind_the_input_is_refused(op):
+    source = node(op, kernel_shape=[1], strides=[2], ceil_mode=1)
+    with pytest.raises(TrainingError, match="windows that start within the input"):
+        run_gradients(source, {"x": values(2, 2, 6)}, batch_axes={"x": 0})
+
+
 @st.composite
 def pools(draw):
     axes = draw(st.sampled_from([1, 1, 2]))
@@ -147,12 +154,14 @@ def pools(draw):
     return {"x": values(BATCH, draw(st.integers(1, 3)), *sizes)}, attributes
 
 
+@settings(max_examples=40)
 @given(pools())
 def test_max_pool_over_any_geometry(case):
     inputs, attributes = case
     check_gradients(node("MaxPool", **attributes), inputs, batch_axes={"x": 0})
 
 
+@settings(max_examples=40)
 @given(pools(), st.integers(0, 1))
 def test_average_pool_over_any_geometry(case, include):
     inputs, attributes = case

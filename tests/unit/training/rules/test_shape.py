@@ -64,6 +64,15 @@ def test_moved_values_take_their_gradient_along(op, shape, extra, attributes):
     check(node(op, ["x", *extra], **attributes), {"x": values(*shape), **extra})
 
 
+def test_dropout_in_training_mode_is_refused():
+    inputs = {"x": values(3, 4), "ratio": np.array(0.5), "training": np.array(True)}
+    source = node("Dropout", ["x", "ratio", "training"])
+    with pytest.raises(TrainingError, match="the_Dropout_y"):
+        run_gradients(source, inputs, wanted=["x"])
+    inputs["training"] = np.array(False)
+    check_gradients(source, inputs, wanted=["x"])
+
+
 def test_expand_of_a_parameter_to_the_batch_sums_over_it():
     nodes = [
         node("Shape", ["x"], ["sizes"]),

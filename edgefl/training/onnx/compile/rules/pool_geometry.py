@@ -19,7 +19,8 @@ def read_windows(graph: GraphEmitter, node: onnx.NodeProto) -> ConvGeometry:
     lengthened to its end, so that every window lies within the padded input.
 
     Raises:
-        TrainingError: E-MODEL-SHAPE for unknown sizes, E-MODEL-OP-FORM without kernel_shape.
+        TrainingError: E-MODEL-SHAPE for unknown sizes, E-MODEL-OP-FORM without
+            kernel_shape or where the last window starts behind the input.
     """
     kernel = ints_attribute(node, "kernel_shape")
     if not kernel:
@@ -38,6 +39,15 @@ def read_windows(graph: GraphEmitter, node: onnx.NodeProto) -> ConvGeometry:
             outputs, strides, kernel, dilations, sizes, begins, strict=True
         )
     ]
+    starts = [(output - 1) * stride for output, stride in zip(outputs, strides, strict=True)]
+    if any(start >= size + begin for start, size, begin in zip(starts, sizes, begins, strict=True)):
+        # onnx and onnxruntime disagree whether such a window counts.
+        raise TrainingError(
+            "E-MODEL-OP-FORM",
+            "windows that start within the input",
+            f"a last one behind it at {describe(node)}",
+            "export the model without ceil_mode",
+        )
     return ConvGeometry(
         input_sizes=sizes,
         kernel=kernel,

@@ -23,13 +23,29 @@ _FLOAT_TYPES = frozenset(
     }
 )
 
+_TRAINING_MODE = 2
+
 
 @gradient_of("Identity", "Dropout")
 def identity(
     graph: GraphEmitter, node: onnx.NodeProto, dy: str, wanted: Sequence[bool]
 ) -> Gradients:
-    """Pass the gradient on. Dropout has its inference meaning here: it drops nothing."""
-    del graph, wanted
+    """Pass the gradient on. Dropout has its inference meaning here: it drops nothing.
+
+    Raises:
+        TrainingError: E-MODEL-OP-FORM for a Dropout in training mode, which would drop values.
+    """
+    del wanted
+    mode = node.input[_TRAINING_MODE] if len(node.input) > _TRAINING_MODE else ""
+    if mode:
+        training = graph.constant_value(mode)
+        if training is None or training.any():
+            raise TrainingError(
+                "E-MODEL-OP-FORM",
+                "Dropout in inference mode",
+                f"training mode at {describe(node)}",
+                "export the model in evaluation mode",
+            )
     return [dy, *[None] * (len(node.input) - 1)]
 
 
