@@ -249,7 +249,12 @@ def _forward_model(nodes, values, wanted, batch_axes) -> onnx.ModelProto:
         "rule",
         [_declared(name, values[name], batch_axes) for name in batch_axes],
         [helper.make_empty_tensor_value_info(name) for name in last],
-        [numpy_helper.from_array(v, n) for n, v in values.items() if n not in batch_axes],
+        [
+            # Other values than those of the run: no rule may keep what training changes.
+            numpy_helper.from_array(v * 2 + 1 if n in wanted else v, n)
+            for n, v in values.items()
+            if n not in batch_axes
+        ],
     )
     unknown = [name for name in wanted if name not in values]
     assert not unknown, f"no values for {unknown}"
