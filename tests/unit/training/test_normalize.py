@@ -382,3 +382,30 @@ def test_normalising_twice_changes_nothing():
     twice = normalize(once)
     assert once.graph.node == twice.graph.node
     onnx.checker.check_model(once, full_check=True)
+
+
+def test_axes_that_a_slice_takes_whole_are_left_out():
+    """Shape inference loses the batch's name in a Slice over all rows, as `x[:, 1:3]` is written."""
+    nodes = [
+        constant("starts", ints(0, 1)),
+        constant("ends", ints(2**31 - 1, 3)),
+        constant("axes", ints(0, 1)),
+        node("Slice", "x starts ends axes", "s"),
+        *from_shape(
+            constant("rest", ints(12)),
+            node("Concat", "batch rest", "target", axis=0),
+            node("Reshape", "s target", "y"),
+        ),
+    ]
+    source = model_of(nodes, {}, y=("N", 12))
+    model = normalize(source)
+    cut = next(one for one in model.graph.node if one.op_type == "Slice")
+    assert constants(model)[cut.input[3]].tolist() == [1]
+    assert reshape_target(model) == [0, 12]
+    x = floats(3, 4, 6)
+    np.testing.assert_array_equal(run(model, x), run(source, x))
+
+
+def test_a_cast_to_the_same_type_is_left_out():
+    nodes = [node("Cast", "x", "c", to=FLOAT), node("Flatten", "c", "y")]
+    assert operators(normalize(model_of(nodes, {}, y=("N", 24)))) == ["Flatten"]

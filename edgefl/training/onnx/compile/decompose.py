@@ -1,4 +1,4 @@
-"""Writes operators without a gradient rule of their own as simpler ones that have one."""
+"""Writes operators without a gradient rule of their own, or with needless parts, more simply."""
 
 from collections.abc import Callable
 
@@ -6,8 +6,11 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from edgefl.training.onnx.compile.attributes import ints_attribute
+from edgefl.training.onnx.compile.attributes import int_attribute, ints_attribute
 from edgefl.training.onnx.compile.graph_edit import GraphEdit
+
+# Exporters write the largest number of 32 or 64 bits for "to the end".
+_NO_END = (1 << 31) - 1
 
 
 def decompose(edit: GraphEdit) -> None:
@@ -32,6 +35,13 @@ def _cast_like(edit: GraphEdit, node: onnx.NodeProto) -> list[onnx.NodeProto] | 
     if wanted == edit.element_type(node.input[0]):
         return [helper.make_node("Identity", [node.input[0]], list(node.output), name=node.name)]
     return [helper.make_node("Cast", [node.input[0]], list(node.output), name=node.name, to=wanted)]
+
+
+def _cast(edit: GraphEdit, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+    """Leave out a Cast to the type that a value has already."""
+    if edit.element_type(node.input[0]) != int_attribute(node, "to", 0):
+        return None
+    return [helper.make_node("Identity", [node.input[0]], list(node.output), name=node.name)]
 
 
 def _mean_variance_normalization(
@@ -74,8 +84,41 @@ def _layer_normalization(edit: GraphEdit, node: onnx.NodeProto) -> list[onnx.Nod
     return [whole]
 
 
+def _slice(edit: GraphEdit, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+    """Leave out the axes that are taken whole, above all the batch, whose name a Slice loses."""
+    starts, ends, axes, steps = (_ints(edit, node, index) for index in range(1, 5))
+    is_computed = any(value and edit.constant(value) is None for value in node.input[1:])
+    if starts is None or ends is None or is_computed:
+        return None
+    axes = list(range(len(starts))) if axes is None else axes
+    steps = [1] * len(starts) if steps is None else steps
+    kept = [
+        place
+        for place in range(len(starts))
+        if starts[place] != 0 or ends[place] < _NO_END or steps[place] != 1
+    ]
+    if len(kept) == len(starts):
+        return None
+    if not kept:
+        return [helper.make_node("Identity", [node.input[0]], list(node.output), name=node.name)]
+    parts = [
+        edit.new_constant(
+            f"{node.output[0]}/{part}", np.array([values[place] for place in kept], np.int64)
+        )
+        for part, values in (("starts", starts), ("ends", ends), ("axes", axes), ("steps", steps))
+    ]
+    return [helper.make_node("Slice", [node.input[0], *parts], list(node.output), name=node.name)]
+
+
+def _ints(edit: GraphEdit, node: onnx.NodeProto, index: int) -> list[int] | None:
+    values = edit.constant(node.input[index]) if len(node.input) > index else None
+    return None if values is None else [int(value) for value in values.reshape(-1)]
+
+
 _RULES: dict[str, Callable[[GraphEdit, onnx.NodeProto], list[onnx.NodeProto] | None]] = {
+    "Cast": _cast,
     "CastLike": _cast_like,
     "LayerNormalization": _layer_normalization,
     "MeanVarianceNormalization": _mean_variance_normalization,
+    "Slice": _slice,
 }
