@@ -34,8 +34,9 @@ def node(op, inputs, **attributes):
     return helper.make_node(op, list(inputs), ["y"], name=f"the_{op}", **attributes)
 
 
-def check(op, inputs, **attributes):
-    return check_gradients(node(op, inputs, **attributes), inputs, batch_axes={"x": 0})
+def check(op, inputs, *, zero_allowed=(), **attributes):
+    source = node(op, inputs, **attributes)
+    return check_gradients(source, inputs, batch_axes={"x": 0}, zero_allowed=zero_allowed)
 
 
 CONVOLUTIONS = {
@@ -262,11 +263,12 @@ def convolutions(draw, op):
 @given(convolutions("Conv"))
 def test_conv_over_any_geometry(case):
     inputs, attributes = case
-    check("Conv", inputs, **attributes)
+    # A stride may step over the only sample between the pads.
+    check("Conv", inputs, zero_allowed=("x", "w"), **attributes)
 
 
 @settings(max_examples=40)
 @given(convolutions("ConvTranspose"))
 def test_conv_transpose_over_any_geometry(case):
     inputs, attributes = case
-    check("ConvTranspose", inputs, **attributes)
+    check("ConvTranspose", inputs, zero_allowed=("x", "w"), **attributes)
