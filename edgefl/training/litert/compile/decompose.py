@@ -281,6 +281,27 @@ def _reduce_of_squares(rewriter: Rewriter, node: onnx.NodeProto) -> None:
         rewriter.emit("Sqrt", total, to=node.output[0])
 
 
+def _max_unpool(rewriter: Rewriter, node: onnx.NodeProto) -> None:
+    """Write it as adding to zeros at places that count over the whole tensor.
+
+    Without the size of the result as third input it stays, and is refused.
+    """
+    if len(node.input) < 3:
+        rewriter.nodes.append(node)
+        return
+    values, places, size = node.input
+    whole = rewriter.constant(np.array([-1], np.int64))
+    count = rewriter.emit("ReduceProd", size, axes=[0], keepdims=1)
+    zeros = rewriter.emit("Expand", rewriter.float32(0.0), count)
+    places, values = (rewriter.emit("Reshape", value, whole) for value in (places, values))
+    node_name = rewriter.new_name()
+    scatter = helper.make_node(
+        "ScatterElements", [zeros, places, values], [node_name], name=node_name, reduction="add"
+    )
+    rewriter.nodes.append(scatter)
+    rewriter.emit("Reshape", node_name, size, to=node.output[0])
+
+
 def _is_nan(rewriter: Rewriter, node: onnx.NodeProto) -> None:
     """Write it as unlike itself, which nothing else is."""
     equal = rewriter.emit("Equal", node.input[0], node.input[0])
@@ -328,6 +349,7 @@ _REWRITES: dict[str, Rewrite] = {
     "HardSigmoid": _hard_sigmoid,
     "If": _choice,
     "LayerNormalization": _layer_normalization,
+    "MaxUnpool": _max_unpool,
     "Mean": _mean,
     "PRelu": _prelu,
     "Reciprocal": _reciprocal,

@@ -52,13 +52,6 @@ def arg_max(low: Lowering, node: onnx.NodeProto) -> None:
     low.set(node.output[0], low.reshape(tensor, low.shape(node.output[0]) or (1,)))
 
 
-@lowers("MaxUnpool")
-def max_unpool(low: Lowering, node: onnx.NodeProto) -> None:
-    """Put values at their places in a tensor of zeros."""
-    result = node.output[0]
-    _set_scattered(low, result, node.input[0], node.input[1])
-
-
 @lowers("ScatterElements")
 def scatter_elements(low: Lowering, node: onnx.NodeProto) -> None:
     """Add values at their places to a flat tensor."""

@@ -198,7 +198,8 @@ def _set_repeated(low: Lowering, result: str, operand: int, shape: Sequence[int]
         low.set(result, operand)
         return
     sizes = list(shape) or [1]
-    tensor = low.emit(Builtin.BROADCAST_TO, [operand, low.int32s(sizes)], sizes, low.kind(result))
+    operands = [operand, low.int32s(sizes)]
+    tensor = low.emit(Builtin.BROADCAST_TO, operands, sizes, low.kind(result), version=2)
     low.set(result, tensor)
 
 
