@@ -22,8 +22,8 @@ from edgefl.training.kinds import Runtime
 from edgefl.training.manifest import Manifest
 from edgefl.training.opening import open_trainer
 
-_ROWS = 4
-_STEPS = 3
+_ROWS = 2
+_STEPS = 2
 _LR = 1e-4
 _TIMEOUT_S = 120.0
 _SHOWN_CHARS = 200
@@ -37,7 +37,7 @@ class Trial:
 
     Attributes:
         loss: On random inputs, before any step.
-        step_s: Time of the last step, of 4 rows.
+        step_s: Time of the last step, of 2 rows.
         peak_bytes: Peak resident memory of the child, the interpreter included.
     """
 

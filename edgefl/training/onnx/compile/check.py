@@ -7,7 +7,7 @@ import onnx
 from edgefl.errors import TrainingError
 from edgefl.training.onnx.compile.attributes import describe
 from edgefl.training.onnx.compile.differentiate import values_on_path
-from edgefl.training.onnx.compile.rules import covered_operators, find_rule
+from edgefl.training.onnx.compile.rules import find_rule
 from edgefl.training.onnx.compile.rules.quant import INTEGER_ADVICE, INTEGER_OPERATORS
 
 
@@ -39,7 +39,7 @@ _ADVICE = "replace them, or train only layers after them"
 def _unsupported(obstacles: Sequence[str], advice: str = _ADVICE) -> TrainingError:
     return TrainingError(
         "E-MODEL-UNSUPPORTED-OPS",
-        f"operators among {', '.join(covered_operators())}",
+        "operators with a gradient rule (docs/models.md lists them)",
         ", ".join(obstacles),
         advice,
     )

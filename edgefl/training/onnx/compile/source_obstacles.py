@@ -6,7 +6,6 @@ import onnx
 
 from edgefl.errors import TrainingError
 from edgefl.training.onnx.compile.attributes import describe
-from edgefl.training.onnx.compile.rules import covered_operators
 from edgefl.training.onnx.compile.rules.quant import INTEGER_ADVICE, INTEGER_OPERATORS
 
 _STANDARD_DOMAINS = frozenset({"", "ai.onnx"})
@@ -55,7 +54,7 @@ def unsupported_node(node: onnx.NodeProto) -> TrainingError:
         )
     return TrainingError(
         _CODE,
-        f"operators among {', '.join(covered_operators())}",
+        "an operator with a gradient rule (docs/models.md lists them)",
         describe(node),
         "replace it, or train only layers after it (--trainable head or last:N)",
     )
