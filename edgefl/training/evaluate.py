@@ -32,7 +32,7 @@ class Evaluator:
         self._manifest = bundle.manifest
         self._initial_local = bundle.initial_local
         self._session = open_session(
-            bundle.content(EVAL_ONNX), threads=threads, optimize=optimize, exact_int8=True
+            bundle.content(EVAL_ONNX), threads=threads, optimize=optimize, fuses_int8=True
         )
 
     def predict(

@@ -50,7 +50,7 @@ def _predict(bundle: Bundle, model: bytes, x: Inputs) -> _Outputs:
     """Return the output of each row before any softmax or sigmoid: float32 [n, ...]."""
     manifest = bundle.manifest
     require_input(x, manifest)
-    session = open_session(model, exact_int8=True)
+    session = open_session(model, fuses_int8=True)
     output = session.get_outputs()[0].name
     parts = [
         session.run([output], {manifest.input.name: x[start : start + _BATCH_ROWS]})[0]

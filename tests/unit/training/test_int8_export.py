@@ -160,7 +160,7 @@ def test_the_int8_model_is_smaller():
     assert len(int8) < 0.4 * len(export_model(bundle, bundle.initial_params))
     x, _ = windows(64, seed=9)
     plain = open_session(wide.SerializeToString()).run(None, {"x": x})[0]
-    rounded = open_session(int8, exact_int8=True).run(None, {"x": x})[0]
+    rounded = open_session(int8, fuses_int8=True).run(None, {"x": x})[0]
     assert np.abs(plain - rounded).max() < 0.03 * np.abs(plain).max()
 
 

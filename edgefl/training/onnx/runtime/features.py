@@ -36,7 +36,7 @@ class FeatureMaker:
             threads=threads,
             optimize=optimize,
             provider=provider,
-            exact_int8=True,
+            fuses_int8=True,
         )
         self.rows_computed = 0
 

@@ -20,7 +20,7 @@ def open_session(
     threads: int = 1,
     optimize: bool = True,
     provider: Provider = Provider.CPU,
-    exact_int8: bool = False,
+    fuses_int8: bool = False,
 ) -> onnxruntime.InferenceSession:
     """Open one graph.
 
@@ -29,9 +29,10 @@ def open_session(
         threads: Threads within an operator, at least 1.
         optimize: False runs the nodes as written; for tests.
         provider: Processor; nodes without a kernel for it run on the CPU.
-        exact_int8: Whether fused int8 kernels must give the sums that the graph means. Not for
-            graphs in which several nodes read one int8 weight: onnxruntime 1.32 cannot load them
-            so, and it fuses none of these nodes anyway where gradients flow.
+        fuses_int8: Whether rounding and float operators become int8 kernels where they can. Not in
+            training graphs: the values inside are needed in float32, onnxruntime 1.16.3 forgets the
+            axis of scales when it copies a DequantizeLinear for each of its readers, and 1.32
+            cannot load a graph with exact sums in which two nodes read one int8 weight.
 
     Returns:
         The session.
@@ -56,10 +57,12 @@ def open_session(
     # Spinning threads drain the battery between steps.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
-    if exact_int8:
+    if fuses_int8:
         # On x86 without VNNI the usual int8 kernels add pairs of products in 16 bits and cut the
-        # sums; these are exact, and here as fast. ARM kernels are exact anyway.
+        # sums; these are exact and about a quarter slower. ARM kernels are exact anyway.
         options.add_session_config_entry("session.x64quantprecision", "1")
+    else:
+        options.add_session_config_entry("session.disable_quant_qdq", "1")
     options.log_severity_level = 4
     level = onnxruntime.GraphOptimizationLevel
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
