@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 from edgefl.errors import TrainingError
 from tests.gradient_check import check_gradients, differentiated, run_gradients
@@ -101,7 +101,9 @@ def test_a_square_takes_two_nodes():
     assert graph.emitted == ("Mul", "Mul")
 
 
-@pytest.mark.parametrize("exponent", [-1.5, -1.0, 0.5, 1.0, 2.0, 3.0, np.float32([0.0, 2.0, 1.5])])
+@pytest.mark.parametrize(
+    "exponent", [-1.5, -1.0, 0.5, 1.0, 1.5, 2.0, 3.0, np.float32([0.0, 2.0, 1.5])]
+)
 def test_powers_by_a_fixed_exponent(exponent):
     inputs = {"x": np.linspace(0.4, 2.5, 12).reshape(4, 3), "p": exponent}
     check_gradients(node("Pow", ["x", "p"]), inputs, ["x"], batch_axes={"x": 0})
@@ -111,6 +113,15 @@ def test_powers_by_a_fixed_exponent(exponent):
 def test_powers_by_whole_numbers(exponent):
     x = np.linspace(-1.4, 2.5, 12).reshape(3, 4)
     check_gradients(node("Pow", ["x", "p"]), {"x": x, "p": exponent}, ["x"])
+
+
+def test_powers_by_computed_whole_numbers():
+    nodes = [
+        helper.make_node("Cast", ["x"], ["p"], to=TensorProto.INT64),
+        node("Pow", ["x", "p"]),
+    ]
+    x = np.linspace(-2.3, 2.4, 12).reshape(3, 4)
+    check_gradients(nodes, {"x": x}, batch_axes={"x": 0})
 
 
 def test_power_zero_has_no_gradient():
