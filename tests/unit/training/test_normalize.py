@@ -385,7 +385,7 @@ def test_normalising_twice_changes_nothing():
 
 
 def test_axes_that_a_slice_takes_whole_are_left_out():
-    """Shape inference loses the batch's name in a Slice over all rows, as `x[:, 1:3]` is written."""
+    """Shape inference loses the batch in a Slice over all rows, as `x[:, 1:3]` is written."""
     nodes = [
         constant("starts", ints(0, 1)),
         constant("ends", ints(2**31 - 1, 3)),
