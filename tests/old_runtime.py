@@ -4,9 +4,9 @@
     python -m tests.old_runtime --python OLD/bin/python --store
 
 OLD is an environment with `pip install 'onnxruntime==1.16.3' 'numpy<2'`. Each net that PyTorch
-exported (tests/vectors/training) is compiled once; both runtimes then predict, take gradients and
-train ten steps, with their graph optimisations and without. `--store` writes what the old one said
-beside the vectors, so that tests can do without it.
+exported (tests/vectors/training), and a small one in quantized modes, is compiled once; both
+runtimes then predict, take gradients and train ten steps, with their graph optimisations and
+without. `--store` writes what the old one said beside the vectors, so that tests can do without it.
 """
 
 import argparse
@@ -68,6 +68,19 @@ def write_inputs(folder: Path) -> None:
         rows = slice(0, torch_vectors.BATCH)
         targets = torch_vectors.targets(name, stored.y[rows])
         np.savez(folder / f"{name}.npz", x=stored.x[rows], y=targets)
+    _write_quantized(folder)
+
+
+def _write_quantized(folder: Path) -> None:
+    """Add steps through rounding; grids are left out, as they cut what `HUGE_LR` does."""
+    from tests.unit.training import quant_nets
+
+    x, y = quant_nets.moved_windows(16)
+    for mode, trainable in (("static", "biases,head"), ("static", "lora:2,head"), ("qat", "all")):
+        prepared = quant_nets.prepared(quant_nets.trained_net(), mode, trainable=trainable)
+        name = f"{mode}-{trainable.partition(':')[0].partition(',')[0]}"
+        (folder / f"{name}.efl").write_bytes(prepared.bundle_bytes)
+        np.savez(folder / f"{name}.npz", x=x, y=y)
 
 
 def run_folder(folder: Path, out: Path) -> None:
