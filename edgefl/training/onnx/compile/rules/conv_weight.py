@@ -155,36 +155,44 @@ def _correlation(graph: GraphEmitter, x: str, dy: str, geometry: ConvGeometry) -
 
 
 def _columns(graph: GraphEmitter, x: str, dy: str, geometry: ConvGeometry) -> str:
-    inputs, group = geometry.group_inputs, geometry.group
-    lead = () if group == 1 else (group,)
-    flat = (None, *lead, inputs, geometry.outputs)
-    taps = [graph.reshape(tap, flat) for tap in input_taps(graph, x, geometry)]
-    columns = taps[0] if len(taps) == 1 else graph.emit("Concat", *taps, axis=len(lead) + 1)
-    summed = _product(graph, dy, columns, geometry)
-    apart = graph.reshape(summed, (geometry.output_channels, geometry.taps, inputs))
-    ordered = apart if geometry.taps == 1 else graph.emit("Transpose", apart, perm=[0, 2, 1])
+    taps = [_flat(graph, tap, geometry, outputs=False) for tap in input_taps(graph, x, geometry)]
+    grouped = int(geometry.group > 1)
+    columns = taps[0] if len(taps) == 1 else graph.emit("Concat", *taps, axis=grouped + 1)
+    rows = _flat(graph, dy, geometry, outputs=True)
+    # Columns first: with dy first the same product was slower by a tenth.
+    summed = _product(graph, columns, rows, geometry)
+    sizes = (geometry.taps, geometry.group_inputs, geometry.group_outputs)
+    if not grouped:
+        return graph.reshape(
+            graph.emit("Transpose", graph.reshape(summed, sizes), perm=[2, 1, 0]),
+            geometry.weight_shape,
+        )
+    apart = graph.reshape(summed, (geometry.group, *sizes))
+    ordered = graph.emit("Transpose", apart, perm=[0, 3, 2, 1])
     return graph.reshape(ordered, geometry.weight_shape)
 
 
 def _taps(graph: GraphEmitter, x: str, dy: str, geometry: ConvGeometry) -> str:
-    inputs, group = geometry.group_inputs, geometry.group
-    lead = () if group == 1 else (group,)
-    flat = (None, *lead, inputs, geometry.outputs)
+    rows = _flat(graph, dy, geometry, outputs=True)
     parts = [
-        _product(graph, dy, graph.reshape(tap, flat), geometry)
+        _product(graph, rows, _flat(graph, tap, geometry, outputs=False), geometry)
         for tap in input_taps(graph, x, geometry)
     ]
     return _joined(graph, parts, geometry)
 
 
-def _product(graph: GraphEmitter, dy: str, columns: str, geometry: ConvGeometry) -> str:
-    """Emit dy times the transposed columns per example and group, summed over the batch."""
-    grouped = geometry.group > 1
-    lead = (geometry.group, geometry.group_outputs) if grouped else (geometry.output_channels,)
-    rows = graph.reshape(dy, (None, *lead, geometry.outputs))
-    order = [0, 1, 3, 2] if grouped else [0, 2, 1]
-    turned = graph.emit("Transpose", columns, perm=order)
-    return graph.reduce_sum(graph.emit("MatMul", rows, turned), [0])
+def _flat(graph: GraphEmitter, value: str, geometry: ConvGeometry, *, outputs: bool) -> str:
+    """Give a value one axis of positions, and its groups an axis of their own if there are any."""
+    channels = geometry.group_outputs if outputs else geometry.group_inputs
+    lead = (geometry.group,) if geometry.group > 1 else ()
+    return graph.reshape(value, (None, *lead, channels, geometry.outputs))
+
+
+def _product(graph: GraphEmitter, first: str, second: str, geometry: ConvGeometry) -> str:
+    """Emit the first times the transposed second per example and group, summed over the batch."""
+    order = [0, 1, 3, 2] if geometry.group > 1 else [0, 2, 1]
+    turned = graph.emit("Transpose", second, perm=order)
+    return graph.reduce_sum(graph.emit("MatMul", first, turned), [0])
 
 
 def _rows(graph: GraphEmitter, x: str, dy: str, geometry: ConvGeometry) -> str:
