@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from edgefl.errors import TrainingError
 from edgefl.training.kinds import Runtime
 from edgefl.training.manifest import Manifest, Merge, ParameterSlot, parse_manifest
+from edgefl.training.shared_blocks import SharedFiles, share, unshare
 from edgefl.training.stored_zip import pack_stored, unpack_stored
 
 LARGEST_BUNDLE_BYTES = 512 * 1024 * 1024
@@ -99,16 +100,17 @@ def read_bundle(source: Path | bytes) -> Bundle:
     try:
         entries = unpack_stored(bundle_bytes)
         manifest = _take_manifest(entries)
-        _require_exact_files(entries, manifest)
+        files = unshare(entries, largest_bytes=LARGEST_BUNDLE_BYTES)
+        _require_exact_files(files, manifest)
     except ValueError as error:
         raise TrainingError("E-BUNDLE-DAMAGED", "a training bundle", str(error), _ADVICE) from error
-    for name, content in entries.items():
-        _verify_hash(name, content, manifest)
-    _require_splices_inside(manifest, entries)
+    for name in files:
+        _verify_hash(name, files.sha256(name), manifest)
+    _require_splices_inside(manifest, files)
     arrays = _read_params(entries.pop(PARAMS), manifest)
     return Bundle(
         manifest=manifest,
-        contents=entries,
+        contents=files,
         initial_params=arrays[_PARAMS_ENTRY],
         initial_local=arrays[_LOCAL_ENTRY],
         sha256=hashlib.sha256(bundle_bytes).hexdigest(),
@@ -137,7 +139,7 @@ def pack_bundle(
     files = {**contents, PARAMS: _write_params(initial_params, local)}
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     manifest = replace(manifest_without_files, files=hashes)
-    return pack_stored({MANIFEST: manifest.to_json(), **files})
+    return pack_stored({MANIFEST: manifest.to_json(), **share(files)})
 
 
 def export_model(
@@ -292,7 +294,7 @@ def _take_manifest(entries: dict[str, bytes]) -> Manifest:
     return parse_manifest(entries.pop(MANIFEST))
 
 
-def _require_exact_files(entries: dict[str, bytes], manifest: Manifest) -> None:
+def _require_exact_files(entries: Mapping[str, bytes], manifest: Manifest) -> None:
     wanted = {PARAMS}
     for program in manifest.programs:
         wanted.update(_NEEDED[program.runtime])
@@ -308,17 +310,16 @@ def _require_exact_files(entries: dict[str, bytes], manifest: Manifest) -> None:
         raise ValueError(message)
 
 
-def _verify_hash(name: str, content: bytes, manifest: Manifest) -> None:
+def _verify_hash(name: str, found: str, manifest: Manifest) -> None:
     wanted = manifest.files.get(name, "none")
-    found = hashlib.sha256(content).hexdigest()
     if found != wanted:
         raise TrainingError(
             "E-BUNDLE-HASH", f"{name} with SHA-256 {wanted[:16]}...", f"{found[:16]}...", _ADVICE
         )
 
 
-def _require_splices_inside(manifest: Manifest, entries: Mapping[str, bytes]) -> None:
-    size_bytes = len(entries.get(EXPORT_TEMPLATE, b""))
+def _require_splices_inside(manifest: Manifest, files: SharedFiles) -> None:
+    size_bytes = files.size_bytes(EXPORT_TEMPLATE) if EXPORT_TEMPLATE in files else 0
     ends = [merge.offset + 4 * merge.size for merge in manifest.merges]
     last = max([*manifest.splice_offsets, *ends], default=0)
     if last > size_bytes:
