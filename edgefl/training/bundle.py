@@ -107,7 +107,8 @@ def read_bundle(source: Path | bytes) -> Bundle:
     for name in files:
         _verify_hash(name, files.sha256(name), manifest)
     _require_splices_inside(manifest, files)
-    arrays = _read_params(entries.pop(PARAMS), manifest)
+    arrays = _read_params(files[PARAMS], manifest)
+    entries.pop(PARAMS)
     return Bundle(
         manifest=manifest,
         contents=files,
@@ -139,7 +140,7 @@ def pack_bundle(
     files = {**contents, PARAMS: _write_params(initial_params, local)}
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     manifest = replace(manifest_without_files, files=hashes)
-    return pack_stored({MANIFEST: manifest.to_json(), **share(files)})
+    return pack_stored({MANIFEST: manifest.to_json(), **share(contents), PARAMS: files[PARAMS]})
 
 
 def export_model(

@@ -14,7 +14,7 @@ from edgefl.training.onnx.compile.options import CompileOptions
 from edgefl.training.onnx.runtime.trainer import OnnxTrainer
 from edgefl.training.shared_blocks import SHARED_BIN, SHARED_TABLE, share, unshare
 from edgefl.training.stored_zip import pack_stored, unpack_stored
-from tests.small_models import two_layers
+from tests.small_models import initializer, small_model, two_layers
 
 LARGEST = 10_000_000
 HIDDEN = 600
@@ -55,6 +55,19 @@ def test_files_without_much_in_common_stay_as_they_are():
         "a.bin": b"x" * 9000,
         "b.bin": b"x" * 9000,
     }
+
+
+def test_parameters_equal_to_frozen_weights_are_stored_beside_them():
+    zeros = [initializer(name, 64, 64, value=0.0) for name in ("first", "second", "third")]
+    nodes = [
+        ("MatMul", ["x", "first"], "a", {}),
+        ("MatMul", ["a", "second"], "b", {}),
+        ("MatMul", ["b", "third"], "y", {}),
+    ]
+    model = small_model(nodes, zeros, inputs=(("x", ["N", 64]),), output=("y", ["N", 64]))
+    bundle = read_bundle(compile_with(model, CompileOptions(trainable="third")).bundle_bytes)
+    assert not bundle.initial_params.any()
+    assert "params.npz" not in bundle.contents
 
 
 def test_a_changed_block_is_noticed(bundle_bytes):
