@@ -8,6 +8,7 @@ import onnx
 from edgefl.errors import TrainingError
 from edgefl.training.bundle import FEATURES_TFLITE, MODEL_TFLITE
 from edgefl.training.kinds import Runtime
+from edgefl.training.litert.compile.correlations import use_correlations
 from edgefl.training.litert.compile.lowering import Lowering, Unsupported
 from edgefl.training.litert.compile.rules import registry
 from edgefl.training.litert.compile.static_graph import StaticGraph, make_static
@@ -82,7 +83,7 @@ def lower_entries(models: dict[str, onnx.ModelProto], *, batch_rows: int) -> Mod
     subgraphs: list[Subgraph] = []
     signatures: list[Signature] = []
     for key, model in models.items():
-        graph = make_static(model, batch_rows=batch_rows)
+        graph = use_correlations(make_static(model, batch_rows=batch_rows))
         subgraph = lower_graph(graph, key)
         subgraphs.append(subgraph)
         signatures.append(

@@ -8,13 +8,15 @@ from edgefl.training.base import Trainer
 from edgefl.training.bundle import read_bundle
 from edgefl.training.kinds import Loss, Optimizer, Runtime
 from edgefl.training.litert.compile.bundle import with_litert
+from edgefl.training.litert.format.decode import read_model
+from edgefl.training.litert.format.kinds import Builtin
 from edgefl.training.litert.runtime.trainer import LitertTrainer
 from edgefl.training.onnx.compile.bundle import compile_with
 from edgefl.training.onnx.compile.optim import OptimizerSettings
 from edgefl.training.onnx.compile.options import CompileOptions
 from edgefl.training.onnx.demo_model import demo_model
 from edgefl.training.onnx.runtime.trainer import OnnxTrainer
-from tests.unit.training.litert.nets import image_net, labelled, mlp, sound_net, word_net
+from tests.unit.training.litert.nets import Net, image_net, labelled, mlp, sound_net, word_net
 from tests.unit.training.numpy_cnn import NumpyCnn
 
 BATCH = 16
@@ -263,3 +265,24 @@ def test_two_threads_give_the_same_to_rounding(bundle):
     for trainer in trainers:
         fit(trainer, x, y)
     assert np.abs(trainers[0].delta() - trainers[1].delta()).max() < 1e-6
+
+
+def test_small_weight_gradients_are_one_convolution_each():
+    codes = _codes_of_a_step(demo_model(7))
+    # Two forward, one for each weight.
+    assert codes.count(Builtin.CONV_2D) == 4
+    assert codes.count(Builtin.BATCH_MATMUL) == 3
+
+
+def test_large_weight_gradients_stay_products():
+    net = Net(0)
+    z = net.emit("Relu", net.emit("Conv", "x", net.weight("c", 64, 64, 3), net.weight("cb", 64)))
+    z = net.emit("ReduceMean", z, axes=[2], keepdims=0)
+    head = net.weight("head", 3, 64), net.weight("head.bias", 3)
+    codes = _codes_of_a_step(net.model(net.emit("Gemm", z, *head, transB=1), 3, 64, 32))
+    assert codes.count(Builtin.CONV_2D) == 1
+
+
+def _codes_of_a_step(model):
+    file = read_model(prepare(model).content("model.tflite"))
+    return [operator.code for operator in file.subgraphs[0].operators]
