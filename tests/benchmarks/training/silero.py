@@ -66,7 +66,7 @@ def frames(count: int, *, seed: int) -> TrainingData:
     All have a mains hum, another machine's tone and noise.
 
     Returns:
-        x float32 [count, 576], y int64 [count].
+        x float32 [count, 576], y float32 [count, 1].
     """
     rng = np.random.default_rng(seed)
     y = (np.arange(count) % 2).astype(np.int64)
@@ -78,7 +78,7 @@ def frames(count: int, *, seed: int) -> TrainingData:
             x[row] += rng.uniform(0, 0.06) * _tone(frequency_hz, seconds, rng)
         if label:
             x[row] += rng.uniform(0.5, 1.5) * _vowel(seconds, rng)
-    return TrainingData(x=x.astype(np.float32), y=y)
+    return TrainingData(x=x.astype(np.float32), y=y.astype(np.float32)[:, None])
 
 
 def _tone(frequency_hz: float, seconds: np.ndarray, rng: np.random.Generator) -> np.ndarray:
