@@ -162,6 +162,69 @@ def test_a_resize_to_computed_sizes_is_said_by_scales():
     np.testing.assert_array_equal(run(model, x), run(source, x))
 
 
+def sizes_of(model, name):
+    values = {one.name: one for one in [*model.graph.value_info, *model.graph.output]}
+    dims = values[name].type.tensor_type.shape.dim
+    return [dim.dim_param or dim.dim_value for dim in dims]
+
+
+def batch_vector(name, *rest):
+    """The batch size, then fixed numbers."""
+    return [constant("rest", ints(*rest)), node("Concat", "batch rest", name, axis=0)]
+
+
+def in_place_of_minus_one():
+    """What PyTorch's older exporter makes of `expand(n, -1, -1)`."""
+    return [
+        *batch_vector("wanted", -1, -1),
+        constant("minus_ones", ints(-1, -1, -1)),
+        constant("ones", ints(1, 1, 1)),
+        node("Equal", "wanted minus_ones", "kept"),
+        node("Where", "kept ones wanted", "target"),
+        node("Expand", "token target", "tokens"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "sizes"),
+    [
+        (in_place_of_minus_one(), ["N", 1, 6]),
+        ([*batch_vector("repeats", 2, 1), node("Tile", "token repeats", "tokens")], ["N", 2, 6]),
+        (
+            [
+                constant("scales", np.array([1, 2, 1], np.float32)),
+                helper.make_node("Resize", ["x", "", "scales"], ["tokens"]),
+            ],
+            ["N", 8, 6],
+        ),
+    ],
+    ids=["Expand", "Tile", "Resize"],
+)
+def test_sizes_that_shape_inference_does_not_follow_are_told(nodes, sizes):
+    both = [*from_shape(*nodes), node("Concat", "tokens x", "y", axis=1)]
+    source = model_of(both, {"token": floats(1, 1, 6)}, y=("N", None, 6))
+    model = normalize(source)
+    assert sizes_of(model, "tokens") == sizes
+    assert sizes_of(model, "y") == ["N", 4 + sizes[1], 6]
+    for batch in (1, 3):
+        x = floats(batch, 4, 6)
+        np.testing.assert_array_equal(run(model, x), run(source, x))
+
+
+def test_a_comparison_with_the_batch_size_stays_in_the_model():
+    nodes = from_shape(
+        constant("three", ints(3)),
+        node("Equal", "batch three", "is_three"),
+        node("Cast", "is_three", "factor", to=FLOAT),
+        node("Mul", "x factor", "y"),
+    )
+    model = normalize(model_of(nodes, {}, y=("N", 4, 6)))
+    assert "Equal" in operators(model)
+    for batch in (2, 3):
+        x = floats(batch, 4, 6)
+        np.testing.assert_array_equal(run(model, x), x * (batch == 3))
+
+
 # A batch size that the exporter wrote down.
 
 

@@ -42,6 +42,17 @@ class GraphEdit:
         self._tensors = {tensor.name: tensor for tensor in graph.initializer}
         self._taken = _all_names(graph)
         self._values: dict[str, onnx.ValueInfoProto] = {}
+        self._told: dict[str, list[int | str]] = {}
+
+    def tell_sizes(self, value: str, sizes: list[int | str]) -> bool:
+        """Say what later inferences shall know of a node's output: sizes, or the batch axis' name.
+
+        Returns:
+            Whether that is news.
+        """
+        news = self._told.get(value) != sizes
+        self._told[value] = sizes
+        return news
 
     def constant(self, value: str) -> NDArray[np.generic] | None:
         """Return the values of an initializer, or None for anything computed or fed."""
@@ -111,6 +122,11 @@ class GraphEdit:
             opset_imports=[helper.make_opsetid("", self.opset)],
             ir_version=8,
         )
+        made = {value for node in self.graph.node for value in node.output}
+        for value, sizes in self._told.items():
+            if value in made:
+                told = helper.make_tensor_value_info(value, self.element_type(value), sizes)
+                light.graph.value_info.append(told)
         inferred = shape_inference.infer_shapes(light, strict_mode=strict, data_prop=True).graph
         known = [*inferred.input, *inferred.value_info, *inferred.output]
         self._values = {value.name: value for value in known}

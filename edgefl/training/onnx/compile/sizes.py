@@ -85,7 +85,9 @@ def resolve_sizes(edit: GraphEdit) -> bool:
             changed |= node.op_type == "Reshape" and _fix_reshape(edit, node, known)
             changed |= node.op_type == "Resize" and _fix_resize(edit, node, known)
             if node.op_type == "Expand":
-                _note_expanded(edit, node, known, expanded)
+                changed |= _note_expanded(edit, node, known, expanded)
+            changed |= node.op_type == "Tile" and _note_tiled(edit, node, known)
+            changed |= node.op_type == "Resize" and _note_resized(edit, node)
             kept.append(node)
             continue
         name = node.output[0]
@@ -119,21 +121,56 @@ def _listed(sizes: Vector) -> list[Size]:
 
 
 def _numpy_type(edit: GraphEdit, name: str) -> type[np.generic]:
+    if edit.element_type(name) == onnx.TensorProto.BOOL:
+        return np.bool_
     return np.int32 if edit.element_type(name) == onnx.TensorProto.INT32 else np.int64
 
 
 def _note_expanded(
     edit: GraphEdit, node: onnx.NodeProto, known: dict[str, Vector], expanded: dict[str, Vector]
-) -> None:
+) -> bool:
     """Remember the sizes of an Expand's result, which shape inference does not tell."""
     target, before = known.get(node.input[1]), edit.sizes(node.input[0])
     if target is None or before is None or len(before) > target.size or None in before:
-        return
+        return False
     own = [1] * (target.size - len(before)) + [size or 1 for size in before]
     one = Size(per_batch=0, fixed=1)
     pairs = zip(own, _listed(target), strict=True)
     sizes = [Size(per_batch=0, fixed=size) if other == one else other for size, other in pairs]
     expanded[node.output[0]] = _vector(sizes, (len(sizes),))
+    return _tell(edit, node, sizes)
+
+
+def _note_tiled(edit: GraphEdit, node: onnx.NodeProto, known: dict[str, Vector]) -> bool:
+    """Tell the sizes of a Tile whose repeats are computed."""
+    repeats, before = known.get(node.input[1]), edit.sizes(node.input[0])
+    if repeats is None or before is None or len(before) != repeats.size or None in before:
+        return False
+    own = [Size(per_batch=0, fixed=size or 0) for size in before]
+    pairs = zip(own, _listed(repeats), strict=True)
+    return _tell(edit, node, [size * times for size, times in pairs])
+
+
+def _note_resized(edit: GraphEdit, node: onnx.NodeProto) -> bool:
+    """Tell that an axis of scale 1 stays the batch axis, which shape inference does not follow."""
+    scales = edit.constant(node.input[2]) if len(node.input) > 2 else None
+    before, after = _sizes_of(edit, node.input[0], {}), edit.sizes(node.output[0])
+    if scales is None or before is None or after is None or scales.size != len(before):
+        return False
+    sizes = [
+        size if scale == 1.0 else Size(per_batch=0, fixed=result or 0)
+        for size, scale, result in zip(before, scales, after, strict=True)
+    ]
+    return all(size.per_batch or size.fixed for size in sizes) and _tell(edit, node, sizes)
+
+
+def _tell(edit: GraphEdit, node: onnx.NodeProto, sizes: Sequence[Size]) -> bool:
+    """Tell the sizes of a node's output if each is fixed or just the batch size."""
+    batch = Size(per_batch=1, fixed=0)
+    if any(size.per_batch and size != batch for size in sizes):
+        return False
+    told: list[int | str] = [BATCH_AXIS if size.per_batch else size.fixed for size in sizes]
+    return edit.tell_sizes(node.output[0], told)
 
 
 def _evaluate(
@@ -334,6 +371,31 @@ def _product(node: onnx.NodeProto, operands: list[Vector]) -> Vector:
     return _vector([total], (1,) if int_attribute(node, "keepdims", 1) else ())
 
 
+def _equal(_: onnx.NodeProto, operands: list[Vector]) -> Vector:
+    """Compare; a flag is the size 1 or 0."""
+    first, second = np.broadcast_arrays(*operands)
+    pairs = zip(_listed(first), _listed(second), strict=True)
+    return _vector([_same(one, other) for one, other in pairs], first.shape)
+
+
+def _same(one: Size, other: Size) -> Size:
+    """Tell whether two sizes are equal for every batch.
+
+    Raises:
+        ArithmeticError: They are for one batch size only.
+    """
+    apart = one - other
+    if apart.per_batch and -apart.fixed // apart.per_batch >= 1:
+        raise ArithmeticError("a comparison with the batch size")
+    return Size(per_batch=0, fixed=int(apart == Size(per_batch=0, fixed=0)))
+
+
+def _where(_: onnx.NodeProto, operands: list[Vector]) -> Vector:
+    flags, first, second = np.broadcast_arrays(*operands)
+    triples = zip(_listed(flags), _listed(first), _listed(second), strict=True)
+    return _vector([one if flag.fixed else other for flag, one, other in triples], flags.shape)
+
+
 def _concat(node: onnx.NodeProto, operands: list[Vector]) -> Vector:
     return np.concatenate(operands, axis=int_attribute(node, "axis", 0))
 
@@ -342,6 +404,7 @@ _RULES: dict[str, Callable[[onnx.NodeProto, list[Vector]], Vector]] = {
     "Add": lambda _, operands: operands[0] + operands[1],
     "Cast": lambda node, operands: _cast(node, operands),
     "Concat": _concat,
+    "Equal": _equal,
     "Div": lambda _, operands: operands[0] // operands[1],
     "Gather": _gather,
     "Identity": lambda _, operands: operands[0],
@@ -352,6 +415,7 @@ _RULES: dict[str, Callable[[onnx.NodeProto, list[Vector]], Vector]] = {
     "Squeeze": _squeeze,
     "Sub": lambda _, operands: operands[0] - operands[1],
     "Unsqueeze": _unsqueeze,
+    "Where": _where,
 }
 
 
