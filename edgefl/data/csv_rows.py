@@ -123,19 +123,23 @@ def unreadable(path: Path, error: OSError) -> DataError:
     )
 
 
-def column_places(header: Header, wanted: Sequence[str], name: str) -> tuple[int, ...]:
-    """Return where the wanted columns stand.
+def column_places(
+    header: Header, wanted: Sequence[str], optional: Sequence[str], name: str
+) -> tuple[int, ...]:
+    """Return where the wanted columns stand; one that is absent, behind the last one.
 
     Args:
         header: The file's columns.
         wanted: Names.
+        optional: Those of them that may be absent.
         name: How the file is called in messages.
 
     Raises:
         DataError: E-DATA-COLUMN, with the names that are near.
     """
-    require_columns(header.names, wanted, name)
-    return tuple(header.names.index(column) for column in wanted)
+    places = {column: place for place, column in reversed([*enumerate(header.names)])}
+    require_columns(header.names, [one for one in wanted if one not in optional], name)
+    return tuple(places.get(column, len(header.names)) for column in wanted)
 
 
 def require_columns(found: Sequence[str], wanted: Sequence[str], name: str) -> None:
@@ -159,7 +163,13 @@ class CsvFile:
     """One text file, opened for one pass over its newest rows."""
 
     def __init__(
-        self, path: Path, form: CsvFormat, header: Header, wanted: Sequence[str], account: Account
+        self,
+        path: Path,
+        form: CsvFormat,
+        header: Header,
+        wanted: Sequence[str],
+        account: Account,
+        optional: Sequence[str] = (),
     ) -> None:
         """Prepare.
 
@@ -169,6 +179,7 @@ class CsvFile:
             header: What its first line says.
             wanted: Columns to return, in this order.
             account: Counts what is left out.
+            optional: Columns that may be absent; their fields are None then.
 
         Raises:
             DataError: E-DATA-COLUMN.
@@ -176,7 +187,7 @@ class CsvFile:
         self._path = path
         self._form = form
         self._header = header
-        self._places = column_places(header, wanted, path.name)
+        self._places = column_places(header, wanted, optional, path.name)
         self._account = account
         self._name = path.name
 
@@ -241,7 +252,8 @@ class CsvFile:
                 # A logger that was started again has written its header once more.
                 batch.gap_before_next = True
                 return
-            batch.add([fields[column] for column in self._places], line_number)
+            found: list[Field] = [*fields, None]
+            batch.add([found[column] for column in self._places], line_number)
         elif content.strip():
             self._account.rows += 1
             reason = LeftOut.GARBLED if fields is None else LeftOut.WIDTH

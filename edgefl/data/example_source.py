@@ -3,13 +3,15 @@
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from edgefl.data.account import Account
 from edgefl.data.folder import list_recordings
-from edgefl.data.npz import NpzExamples, as_examples, read_npz
+from edgefl.data.inputs import InputData, input_data
+from edgefl.data.npz import NpzExamples, as_examples, as_inputs, read_npz
 from edgefl.data.python_entry import PythonEntry
 from edgefl.data.reading import LeftOut, Reading
 from edgefl.data.schema import DataSchema
@@ -49,21 +51,30 @@ class NpzSource:
         """Read the examples as they are now; see `DataSource.read`."""
         return self.examine(schema).training_data(schema, self._name)
 
-    def examine(self, schema: DataSchema | None = None) -> Reading:
+    def read_inputs(self, schema: DataSchema | None = None) -> InputData:
+        """Read without need for labels; see `DataSource.read_inputs`."""
+        return input_data(self.examine(schema, needs_targets=False), schema, self._name)
+
+    def examine(self, schema: DataSchema | None = None, *, needs_targets: bool = True) -> Reading:
         """Read, and keep account of what was left out; see `DataSource.examine`."""
         account = Account()
+        read = partial(
+            read_npz, schema=schema, retention=self._settings.retention, needs_targets=needs_targets
+        )
         retention = self._settings.retention
         listing = list_recordings(self._settings.path, NPZ_SUFFIXES, retention.most_read_bytes)
         account.skipped_bytes = listing.skipped_bytes
         if not listing.is_folder:
             account.files = 1
-            found = read_npz(self._settings.path, schema, retention)
-            return _examined([found], self._settings, account, self._name)
+            found = read(self._settings.path)
+            return _examined(
+                [found], self._settings, account, self._name, needs_targets=needs_targets
+            )
         newest_first: list[NpzExamples] = []
         for path in reversed(listing.paths):
             if _is_full(newest_first, retention):
                 break
-            examples = self._one_of_many(path, schema, account)
+            examples = self._one_of_many(path, read, account)
             if examples is not None and _joins(examples, newest_first, path, account):
                 newest_first.append(examples)
                 account.files += 1
@@ -74,19 +85,20 @@ class NpzSource:
                 "; ".join(account.notes) or "none",
                 "'edgefl data check' shows what is found",
             )
-        return _examined(newest_first[::-1], self._settings, account, self._name)
+        return _examined(
+            newest_first[::-1], self._settings, account, self._name, needs_targets=needs_targets
+        )
 
     def _one_of_many(
-        self, path: Path, schema: DataSchema | None, account: Account
+        self, path: Path, read: Callable[[Path], NpzExamples], account: Account
     ) -> NpzExamples | None:
-        retention = self._settings.retention
         try:
             age_s = self._now() - path.stat().st_mtime
-            most_age_days = retention.most_age_days
+            most_age_days = self._settings.retention.most_age_days
             if most_age_days is not None and age_s > most_age_days * _SECONDS_PER_DAY:
                 account.note("files changed longer ago than most_age_days were passed over")
                 return None
-            return read_npz(path, schema, retention)
+            return read(path)
         except OSError:
             account.leave_out(LeftOut.BAD_FILE, path.name)
         except DataError as error:
@@ -122,7 +134,12 @@ def _joins(examples: NpzExamples, found: list[NpzExamples], path: Path, account:
 
 
 def _examined(
-    found: list[NpzExamples], settings: SourceSettings, account: Account, name: str
+    found: list[NpzExamples],
+    settings: SourceSettings,
+    account: Account,
+    name: str,
+    *,
+    needs_targets: bool,
 ) -> Reading:
     """Join examples, oldest file first, and apply the user's choices to them."""
     passed_over = sum(one.passed_over for one in found)
@@ -134,7 +151,11 @@ def _examined(
         x, y = x[-capacity:], y[-capacity:]
     if passed_over:
         account.leave_out(LeftOut.TOO_MANY, count=passed_over)
-    x, y = _without_bad(x, y, settings, account)
+    for one in found:
+        if one.note:
+            account.note(one.note)
+    if settings.bad_rows is BadRows.DROP and len(x):
+        x, y = _without_bad(x, y, account, needs_targets=needs_targets)
     account.require_sound(settings.bad_rows, name)
     return Reading(
         x=x,
@@ -148,13 +169,12 @@ def _examined(
 
 
 def _without_bad(
-    x: Inputs, y: Targets, settings: SourceSettings, account: Account
+    x: Inputs, y: Targets, account: Account, *, needs_targets: bool
 ) -> tuple[Inputs, Targets]:
     """Leave out examples that are not finite; where they are refused, training names the first."""
-    if settings.bad_rows is BadRows.REFUSE or len(x) == 0:
-        return x, y
     is_good = np.isfinite(x.reshape(len(x), -1)).all(axis=1)
-    is_good &= np.isfinite(y.reshape(len(y), -1)).all(axis=1)
+    if needs_targets:
+        is_good &= np.isfinite(y.reshape(len(y), -1)).all(axis=1)
     bad = int(len(x) - is_good.sum())
     if bad == 0:
         return x, y
@@ -185,9 +205,16 @@ class PythonSource:
         """Call the function; see `DataSource.read`."""
         return self.examine(schema).training_data(schema, self._name)
 
-    def examine(self, schema: DataSchema | None = None) -> Reading:
+    def read_inputs(self, schema: DataSchema | None = None) -> InputData:
+        """Call the function without need for labels; see `DataSource.read_inputs`."""
+        return input_data(self.examine(schema, needs_targets=False), schema, self._name)
+
+    def examine(self, schema: DataSchema | None = None, *, needs_targets: bool = True) -> Reading:
         """Call the function, and keep account of what was left out; see `DataSource.examine`."""
-        x, y = self._entry.call()
-        examples_x, examples_y = as_examples(x, y, schema)
-        examples = NpzExamples(x=examples_x, y=examples_y, passed_over=0)
-        return _examined([examples], self._settings, Account(), self._name)
+        if needs_targets:
+            examples = as_examples(*self._entry.call(), schema)
+        else:
+            examples = as_inputs(*self._entry.call_for_inputs(), schema)
+        return _examined(
+            [examples], self._settings, Account(), self._name, needs_targets=needs_targets
+        )

@@ -25,19 +25,20 @@ _TIMES: Final = {
 _ADVICE = "name columns and windows in a settings file (docs/data.md)"
 
 
-def implied_columns(names: Sequence[str], where: str) -> Columns:
+def implied_columns(names: Sequence[str], where: str, *, needs_targets: bool = True) -> Columns:
     """Return what columns mean by their names.
 
     Args:
         names: Of the columns.
         where: File or table, for messages.
+        needs_targets: Whether there must be a label or values.
 
     Raises:
         DataError: E-DATA-COLUMN: there is no label, or no channel.
     """
     times = [name for name in names if name in _TIMES]
     targets = tuple(name for name in names if name.startswith(_TARGET))
-    has_label = LABEL in names
+    has_label = LABEL in names or not (targets or needs_targets)
     taken = {*times, *targets, LABEL}
     channels = tuple(name for name in names if name not in taken)
     if not channels or has_label == bool(targets):

@@ -2,8 +2,8 @@
 
 import zipfile
 import zlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
@@ -40,13 +40,15 @@ class NpzExamples:
 
     Attributes:
         x: float32 or int64 [n, ...].
-        y: int64 [n] or float32 [n, k].
+        y: int64 [n] or float32 [n, k]; if they were not needed, -1 or NaN where unknown.
         passed_over: Older examples of the file that were not kept.
+        note: Why its targets cannot be used, where none are needed; or empty.
     """
 
     x: Inputs
     y: Targets
-    passed_over: int
+    passed_over: int = 0
+    note: str = ""
 
 
 def load_npz(
@@ -87,13 +89,16 @@ def save_npz(path: Path, data: TrainingData) -> None:
         np.savez(file, x=data.x, y=data.y)
 
 
-def read_npz(path: Path, schema: DataSchema | None, retention: Retention) -> NpzExamples:
+def read_npz(
+    path: Path, schema: DataSchema | None, retention: Retention, *, needs_targets: bool = True
+) -> NpzExamples:
     """Read the newest (last) examples of a file; their values are not checked.
 
     Args:
         path: An `.npz` with x and y.
         schema: What the model takes: tokens stay integers, and single values get their axis.
         retention: How much is read and kept.
+        needs_targets: Whether y must be there and usable.
 
     Raises:
         DataError: E-DATA-MISSING, E-DATA-DAMAGED, E-DATA-TOO-LARGE, E-DATA-KEYS, E-DATA-DTYPE or
@@ -106,39 +111,93 @@ def read_npz(path: Path, schema: DataSchema | None, retention: Retention) -> Npz
         )
     try:
         with path.open("rb") as file, zipfile.ZipFile(file) as archive:
-            _require_members(archive, path, retention)
+            has_y = "y.npy" in archive.namelist()
+            wanted = ("x", "y") if has_y or needs_targets else ("x",)
+            _require_members(archive, wanted, path, retention)
             x, x_shape = _member(archive, "x", _newest(retention))
-            y, y_shape = _member(archive, "y", lambda _shape, _type: len(x) if x.ndim else 0)
+            y, y_shape = None, x_shape[:1]
+            if has_y:
+                y, y_shape = _member(archive, "y", lambda _shape, _type: len(x) if x.ndim else 0)
     except DataError:
         raise
     except _UNREADABLE as error:
         raise damaged(path, type(error).__name__) from error
-    if x_shape[:1] != y_shape[:1] or not x_shape:
+    if (needs_targets and x_shape[:1] != y_shape[:1]) or not x_shape:
         raise DataError(
             "E-DATA-LENGTH",
             "for each row of x one label, or one row of values",
             f"x of shape {list(x_shape)} and y of shape {list(y_shape)} in {path.name}",
             "save x as [n, ...], and y as int64 [n] or float32 [n, k]",
         )
-    examples_x, examples_y = as_examples(x, y, schema)
-    return NpzExamples(x=examples_x, y=examples_y, passed_over=x_shape[0] - len(x))
+    passed_over = x_shape[0] - len(x)
+    if needs_targets and y is not None:
+        return as_examples(x, y, schema, passed_over)
+    if x_shape[:1] != y_shape[:1]:
+        # The last rows of both, which were read, need not belong together.
+        return replace(as_inputs(x, None, schema, passed_over), note=_not_for_each(y_shape))
+    return as_inputs(x, y, schema, passed_over)
 
 
 def as_examples(
-    x: NDArray[np.generic], y: NDArray[np.generic], schema: DataSchema | None
-) -> tuple[Inputs, Targets]:
+    x: NDArray[np.generic],
+    y: NDArray[np.generic],
+    schema: DataSchema | None,
+    passed_over: int = 0,
+) -> NpzExamples:
     """Convert numbers of any type to those that training takes.
 
     Args:
         x: [n, ...].
         y: [n] or [n, k].
         schema: What the model takes.
+        passed_over: Older examples that are not among them.
 
     Raises:
         DataError: E-DATA-DTYPE.
     """
-    takes_tokens = schema is not None and schema.takes_tokens
-    return _inputs(x, takes_tokens=takes_tokens), _targets(y, schema)
+    examples = _inputs(x, takes_tokens=schema is not None and schema.takes_tokens)
+    # Without rows, a list's type says nothing.
+    targets = _targets(y, schema) if len(y) else np.zeros(0, np.int64)
+    return NpzExamples(x=examples, y=targets, passed_over=passed_over)
+
+
+def as_inputs(
+    x: NDArray[np.generic],
+    y: NDArray[np.generic] | None,
+    schema: DataSchema | None,
+    passed_over: int = 0,
+) -> NpzExamples:
+    """Convert numbers of any type to those that a model takes, and targets as far as they go.
+
+    Args:
+        x: [n, ...].
+        y: [n] or [n, k], of whatever type; None where there are none.
+        schema: What the model takes.
+        passed_over: Older examples that are not among them.
+
+    Raises:
+        DataError: E-DATA-DTYPE: x does not hold such numbers.
+    """
+    examples = _inputs(x, takes_tokens=schema is not None and schema.takes_tokens)
+    like = schema or DataSchema(input_shape=examples.shape[1:])
+    unknown = like.unknown_targets(len(examples))
+    if y is None:
+        return NpzExamples(x=examples, y=unknown, passed_over=passed_over)
+    if y.shape[:1] != examples.shape[:1]:
+        note = _not_for_each(y.shape)
+        return NpzExamples(x=examples, y=unknown, passed_over=passed_over, note=note)
+    try:
+        targets = _targets(y, schema)
+    except DataError as error:
+        return NpzExamples(x=examples, y=unknown, passed_over=passed_over, note=str(error))
+    if schema is not None and not schema.takes_targets_like(targets):
+        note = "y is not used: the model gives values, or labels, of another kind"
+        return NpzExamples(x=examples, y=unknown, passed_over=passed_over, note=note)
+    return NpzExamples(x=examples, y=targets, passed_over=passed_over)
+
+
+def _not_for_each(shape: tuple[int, ...]) -> str:
+    return f"y of shape {list(shape)} is not used: it is not one row for each row of x"
 
 
 def damaged(path: Path, found: str) -> DataError:
@@ -160,21 +219,23 @@ def _newest(retention: Retention) -> Callable[[tuple[int, ...], int], int]:
     return rows_kept
 
 
-def _require_members(archive: zipfile.ZipFile, path: Path, retention: Retention) -> None:
+def _require_members(
+    archive: zipfile.ZipFile, wanted: Sequence[str], path: Path, retention: Retention
+) -> None:
     names = set(archive.namelist())
-    missing = [name for name in ("x", "y") if f"{name}.npy" not in names]
+    missing = [name for name in wanted if f"{name}.npy" not in names]
     if missing:
         raise DataError(
             "E-DATA-KEYS",
-            "arrays named x and y",
+            f"arrays named {' and '.join(wanted)}",
             f"no {' and no '.join(missing)} in {path.name}",
             "save with numpy.savez(path, x=..., y=...)",
         )
-    size_bytes = sum(archive.getinfo(f"{name}.npy").file_size for name in ("x", "y"))
+    size_bytes = sum(archive.getinfo(f"{name}.npy").file_size for name in wanted)
     if size_bytes > retention.most_read_bytes:
         raise DataError(
             "E-DATA-TOO-LARGE",
-            f"at most {retention.most_read_bytes} bytes of x and y in {path.name}",
+            f"at most {retention.most_read_bytes} bytes of {' and '.join(wanted)} in {path.name}",
             f"{size_bytes} bytes",
             "save newer examples in files of their own, or raise most_read_bytes in [keep]",
         )

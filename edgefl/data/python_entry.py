@@ -57,7 +57,7 @@ class PythonEntry:
         self._function: Callable[[], object] | None = None
 
     def call(self) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
-        """Call the function.
+        """Call the function for examples with targets.
 
         Returns:
             x [n, ...] and y [n] or [n, k], of any type of number; not yet checked further.
@@ -65,6 +65,26 @@ class PythonEntry:
         Raises:
             DataError: E-DATA-PYTHON: it cannot be found, fails (with file and line in its code),
                 or returns something else.
+        """
+        x, y = self.call_for_inputs()
+        if y is None:
+            raise self._wrong(f"{self._text} to return x and y", "x alone")
+        if x.shape[:1] != y.shape[:1]:
+            raise self._wrong(
+                f"{self._text} to return one label, or one row of values, for each example",
+                f"x of shape {list(x.shape)} and y of shape {list(y.shape)}",
+            )
+        return x, y
+
+    def call_for_inputs(self) -> tuple[NDArray[np.generic], NDArray[np.generic] | None]:
+        """Call the function; it may return x, an array, alone.
+
+        Returns:
+            x [n, ...] and y, of any type; not yet checked further, nor against each other. Without
+            y, None.
+
+        Raises:
+            DataError: E-DATA-PYTHON, as for `call`.
         """
         if self._function is None:
             self._function = self._find()
@@ -114,21 +134,24 @@ class PythonEntry:
             "E-DATA-PYTHON", expected, found, "correct it; --debug shows the whole traceback"
         )
 
-    def _arrays(self, result: object) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
+    def _arrays(self, result: object) -> tuple[NDArray[np.generic], NDArray[np.generic] | None]:
         if isinstance(result, TrainingData):
             return result.x, result.y
+        if isinstance(result, np.ndarray):
+            result = (result, None)
         if not isinstance(result, tuple | list) or len(result) != 2:
             raise self._wrong(f"{self._text} to return x and y", type(result).__name__)
         try:
-            x, y = np.asarray(result[0]), np.asarray(result[1])
+            x = np.asarray(result[0])
+            y = None if result[1] is None else np.asarray(result[1])
         except ValueError as error:
             raise self._wrong(
                 f"{self._text} to return arrays", "rows of different lengths"
             ) from error
-        if x.ndim == 0 or x.shape[:1] != y.shape[:1]:
+        if x.ndim == 0 or (y is not None and y.ndim == 0):
             raise self._wrong(
-                f"{self._text} to return one label, or one row of values, for each example",
-                f"x of shape {list(x.shape)} and y of shape {list(y.shape)}",
+                f"{self._text} to return one row for each example",
+                f"x of shape {list(x.shape)}" if x.ndim == 0 else "y of shape []",
             )
         return x, y
 

@@ -4,6 +4,9 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
 from edgefl.data.schema import DataSchema
 from edgefl.errors import DataError
 from edgefl.training.base import Inputs, Targets, TrainingData
@@ -34,7 +37,7 @@ class Reading:
 
     Attributes:
         x: float32 or int64 [n, ...], oldest first.
-        y: int64 [n] or float32 [n, k].
+        y: int64 [n] or float32 [n, k]; if they were not needed, -1 or NaN where unknown.
         rows: Rows looked at; 0 for sources of ready examples.
         files: Files looked at.
         left_out: How much was left out, by reason.
@@ -44,6 +47,7 @@ class Reading:
             table an estimate.
         first_time_s: Seconds since 1970 of the oldest example's start; None without times.
         last_time_s: Seconds since 1970 of the newest example's end; None without times.
+        spans_s: float64 [n, 2]: start and end of each example, in seconds; None without times.
         channels: Names of the channels, or empty where the source has none.
         class_names: Names of the classes in their order, or empty where labels are numbers.
         channel_axis: Axis of x that counts the channels; None if it is not known.
@@ -62,6 +66,7 @@ class Reading:
     skipped_bytes: int = 0
     first_time_s: float | None = None
     last_time_s: float | None = None
+    spans_s: NDArray[np.float64] | None = None
     channels: tuple[str, ...] = ()
     class_names: tuple[str, ...] = ()
     channel_axis: int | None = None
@@ -84,6 +89,19 @@ class Reading:
         Raises:
             DataError: E-DATA-EMPTY, or the data are not sound or do not fit.
         """
+        self.require_any(name)
+        data = TrainingData(x=self.x, y=self.y)
+        return data if schema is None else schema.require(data, name)
+
+    def require_any(self, name: str) -> None:
+        """Refuse a reading without an example.
+
+        Args:
+            name: How the source is called in messages.
+
+        Raises:
+            DataError: E-DATA-EMPTY, with what was left out.
+        """
         if len(self.x) == 0:
             found = f"none in {name}"
             reasons = self.left_out_text()
@@ -93,5 +111,3 @@ class Reading:
                 f"{found} ({self.rows} rows; {reasons})" if reasons else found,
                 "'edgefl data check' shows what is found; collect data before joining a round",
             )
-        data = TrainingData(x=self.x, y=self.y)
-        return data if schema is None else schema.require(data, name)

@@ -9,6 +9,7 @@ from edgefl.data.account import Account
 from edgefl.data.csv_rows import CsvFile, Header, read_header
 from edgefl.data.folder import list_recordings
 from edgefl.data.implied import implied_columns, implied_windowing
+from edgefl.data.inputs import InputData, input_data
 from edgefl.data.reading import LeftOut, Reading
 from edgefl.data.rows import RowParser
 from edgefl.data.schema import DataSchema
@@ -51,9 +52,13 @@ class RowSource:
             _LOGGER.info("%s: %s examples; left out: %s", self._name, len(reading.x), left_out)
         return reading.training_data(schema, self._name)
 
-    def examine(self, schema: DataSchema | None = None) -> Reading:
+    def read_inputs(self, schema: DataSchema | None = None) -> InputData:
+        """Read without need for labels; see `DataSource.read_inputs`."""
+        return input_data(self.examine(schema, needs_targets=False), schema, self._name)
+
+    def examine(self, schema: DataSchema | None = None, *, needs_targets: bool = True) -> Reading:
         """Read, and keep account of what was left out; see `DataSource.examine`."""
-        one_pass = _Pass(self._settings, schema, self._now())
+        one_pass = _Pass(self._settings, schema, self._now(), needs_targets=needs_targets)
         if self._settings.kind is Kind.SQLITE:
             _read_table(one_pass)
         else:
@@ -65,7 +70,15 @@ class RowSource:
 class _Pass:
     """One pass over a source: settled meaning of columns, counters, windows so far."""
 
-    def __init__(self, settings: SourceSettings, schema: DataSchema | None, now_s: float) -> None:
+    def __init__(
+        self,
+        settings: SourceSettings,
+        schema: DataSchema | None,
+        now_s: float,
+        *,
+        needs_targets: bool,
+    ) -> None:
+        self._needs_targets = needs_targets
         self.settings = settings
         self.account = Account()
         self._schema = schema
@@ -79,6 +92,13 @@ class _Pass:
         return () if self._columns is None else self._columns.names
 
     @property
+    def optional(self) -> tuple[str, ...]:
+        """Return those of the wanted columns that may be absent."""
+        if self._columns is None or self._needs_targets:
+            return ()
+        return self._columns.target_names
+
+    @property
     def time(self) -> str | None:
         """Return the time column."""
         return None if self._columns is None else self._columns.time
@@ -86,7 +106,9 @@ class _Pass:
     def begin(self, names: tuple[str, ...], where: str) -> tuple[RowParser, Windower]:
         """Settle the meaning of columns at the first file, for all files."""
         if self._begun is None:
-            columns = self._columns or implied_columns(names, where)
+            columns = self._columns or implied_columns(
+                names, where, needs_targets=self._needs_targets
+            )
             windowing = self.settings.windowing
             if windowing is None:
                 windowing = implied_windowing(columns, self._schema, where)
@@ -99,9 +121,15 @@ class _Pass:
                 self.account,
                 is_tokens=windowing.is_tokens,
                 decimal=self.settings.csv.decimal,
+                needs_targets=self._needs_targets,
             )
             windower = Windower(
-                columns, windowing, self.settings.retention, self.account, self._now_s
+                columns,
+                windowing,
+                self.settings.retention,
+                self.account,
+                self._now_s,
+                needs_targets=self._needs_targets,
             )
             self._columns = columns
             self._begun = (columns, windowing, parser, windower)
@@ -127,6 +155,7 @@ class _Pass:
             skipped_bytes=account.skipped_bytes,
             first_time_s=float(spans_s[:, 0].min()) if has_times else None,
             last_time_s=float(spans_s[:, 1].max()) if has_times else None,
+            spans_s=spans_s if has_times else None,
             channels=columns.channels,
             class_names=self.settings.labels.classes,
             channel_axis=_channel_axis(windowing),
@@ -153,7 +182,9 @@ def _read_table(one_pass: _Pass) -> None:
     parser, windower = one_pass.begin(table.column_names(), table.name)
     one_pass.account.files += 1
     most_bytes = settings.retention.most_read_bytes
-    for raw in table.batches(one_pass.wanted, one_pass.time, most_bytes, one_pass.account):
+    for raw in table.batches(
+        one_pass.wanted, one_pass.time, most_bytes, one_pass.account, one_pass.optional
+    ):
         windower.add(parser.parse(raw))
 
 
@@ -192,7 +223,7 @@ def _read_file(one_pass: _Pass, path: Path, most_bytes: int) -> None:
     form = one_pass.settings.csv
     header: Header = read_header(path, form, one_pass.wanted)
     parser, windower = one_pass.begin(header.names, path.name)
-    file = CsvFile(path, form, header, one_pass.wanted, one_pass.account)
+    file = CsvFile(path, form, header, one_pass.wanted, one_pass.account, one_pass.optional)
     windower.end_run()
     for raw in file.batches(most_bytes):
         windower.add(parser.parse(raw))

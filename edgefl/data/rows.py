@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from edgefl.data.account import Account
 from edgefl.data.reading import LeftOut
+from edgefl.data.schema import UNKNOWN_LABEL
 from edgefl.data.settings import LARGEST_LABEL, Columns, Labels, TimeUnit
 from edgefl.data.windows import RowBlock
 
@@ -21,8 +22,8 @@ _MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "-"})
 _MOST_REMEMBERED = 4096
 _LONGEST_REMEMBERED = 64
 _COMMA = "some numbers have a comma; if it is the decimal one, set decimal = ',' in [csv]"
-_NO_LABEL = -1
-_UNKNOWN = -2
+_NO_LABEL = UNKNOWN_LABEL
+_UNLISTED = -2
 _LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 
 
@@ -67,6 +68,7 @@ class RowParser:
         *,
         is_tokens: bool,
         decimal: str = ".",
+        needs_targets: bool = True,
     ) -> None:
         """Prepare.
 
@@ -76,8 +78,10 @@ class RowParser:
             account: Counts rows that cannot be used.
             is_tokens: Whether channels must be whole numbers.
             decimal: Between the whole part and the rest of a number.
+            needs_targets: Whether rows without a label, or values, are left out.
         """
         self._columns = columns
+        self._needs_targets = needs_targets
         self._labels = _LabelNames(labels, account)
         self._account = account
         self._is_tokens = is_tokens
@@ -99,7 +103,7 @@ class RowParser:
         numbers = self._numbers(raw.rows, faults)
         channels = len(self._columns.channels)
         values = self._scaled(numbers[:, :channels])
-        self._mark_missing(values, numbers, faults)
+        self._mark_missing(values, numbers[:, channels:], faults)
         labels = self._label_numbers(raw.rows, faults)
         for position, fault in enumerate(faults):
             if fault is not None:
@@ -164,9 +168,10 @@ class RowParser:
         for position, fields in enumerate(picked):
             for column, field in enumerate(fields):
                 number = self._number(field)
+                is_needed = self._needs_targets or column < len(self._columns.channels)
                 if number is not None:
                     numbers[position, column] = number
-                elif faults[position] is None:
+                elif is_needed and faults[position] is None:
                     faults[position] = LeftOut.NOT_A_NUMBER
         return numbers
 
@@ -194,11 +199,13 @@ class RowParser:
     def _mark_missing(
         self,
         values: NDArray[np.float64],
-        numbers: NDArray[np.float64],
+        targets: NDArray[np.float64],
         faults: list[LeftOut | None],
     ) -> None:
         """Mark rows with a value that the model's input type cannot hold."""
-        targets = numbers[:, len(self._columns.channels) :]
+        if not self._needs_targets:
+            targets[~(np.abs(targets) <= _LARGEST_FLOAT32)] = np.nan
+            targets = targets[:, :0]
         checked = np.concatenate([values, targets], axis=1)
         is_bad = ~(np.abs(checked) <= _LARGEST_FLOAT32)
         if self._is_tokens:
@@ -207,7 +214,8 @@ class RowParser:
                 is_bad[:, :channels] |= values != np.rint(values)
         if not is_bad.any():
             return
-        for name, count in zip(self._number_names, is_bad.sum(axis=0).tolist(), strict=True):
+        names = self._number_names[: is_bad.shape[1]]
+        for name, count in zip(names, is_bad.sum(axis=0).tolist(), strict=True):
             if count:
                 self._account.faulty_values[name] += count
         for position in np.flatnonzero(is_bad.any(axis=1)).tolist():
@@ -220,10 +228,12 @@ class RowParser:
         if self._columns.label is None:
             return None
         found = [self._labels.number(row[self._label_at]) for row in rows]
+        if not self._needs_targets:
+            return np.maximum(np.array(found, np.int64), UNKNOWN_LABEL)
         for position, number in enumerate(found):
             if number < 0 and faults[position] is None:
                 faults[position] = LeftOut.UNLABELLED
-                if number == _UNKNOWN:
+                if number == _UNLISTED:
                     faults[position] = LeftOut.UNKNOWN_LABEL
                     self._account.meet_unknown_label(str(rows[position][self._label_at]))
         return np.array(found, np.int64)
@@ -239,7 +249,7 @@ class _LabelNames:
         self._known: dict[Field, int] = {}
 
     def number(self, field: Field) -> int:
-        """Return the class of a label field, `_NO_LABEL` or `_UNKNOWN`."""
+        """Return the class of a label field, `_NO_LABEL` or `_UNLISTED`."""
         number = self._known.get(field)
         if number is None:
             number = self._find(field)
@@ -253,15 +263,15 @@ class _LabelNames:
         if not name or name in self._unlabelled:
             return _NO_LABEL
         if self._by_name:
-            return self._by_name.get(name, _UNKNOWN)
+            return self._by_name.get(name, _UNLISTED)
         try:
             number = float(name)
         except ValueError:
-            return _NO_LABEL if name.lower() in _MISSING else _UNKNOWN
+            return _NO_LABEL if name.lower() in _MISSING else _UNLISTED
         if math.isnan(number):
             return _NO_LABEL
         is_class = number.is_integer() and 0 <= number <= LARGEST_LABEL
-        return int(number) if is_class else _UNKNOWN
+        return int(number) if is_class else _UNLISTED
 
 
 def _iso8601(field: Field) -> float | None:

@@ -1,6 +1,7 @@
 """What a model takes, and whether examples fit it."""
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -9,6 +10,8 @@ from edgefl.training.base import Inputs, Targets, TrainingData
 from edgefl.training.kinds import ElementType
 from edgefl.training.manifest import Manifest
 
+UNKNOWN_LABEL: Final = -1
+"""Stands for the label of a row or example that has none, where none is needed."""
 _ADVICE = "prepare the data as the model's input, or the model for this data"
 
 
@@ -50,8 +53,38 @@ class DataSchema:
             y: int64 [n] or float32 [n, k].
             name: How their source is called in messages.
         """
-        found = [self._shape(x, name), self._element_type(x, name), self._targets(y, name)]
+        misfit = self._targets(y, name)
+        return [*self.input_misfits(x, name), *([] if misfit is None else [misfit])]
+
+    def input_misfits(self, x: Inputs, name: str) -> list[DataError]:
+        """Return every reason why examples do not fit the model's input, the first one first.
+
+        Args:
+            x: float32 or int64 [n, ...].
+            name: How their source is called in messages.
+        """
+        found = [self._shape(x, name), self._element_type(x, name)]
         return [misfit for misfit in found if misfit is not None]
+
+    def takes_targets_like(self, y: Targets) -> bool:
+        """Tell whether targets are of the model's kind, whatever their values.
+
+        Args:
+            y: int64 [n] or float32 [n, k].
+        """
+        if self.values is None:
+            return y.dtype == np.int64 and y.ndim == 1
+        return y.dtype == np.float32 and y.ndim == 2 and y.shape[1] == self.values
+
+    def unknown_targets(self, rows: int) -> Targets:
+        """Return targets of the model's kind that say that nothing is known.
+
+        Args:
+            rows: For how many examples.
+        """
+        if self.values is None:
+            return np.full(rows, UNKNOWN_LABEL, np.int64)
+        return np.full((rows, self.values), np.nan, np.float32)
 
     def _shape(self, x: Inputs, name: str) -> DataError | None:
         if x.shape[1:] == self.input_shape:
@@ -79,7 +112,7 @@ class DataSchema:
         return None if self.classes is None else self._labels(y, self.classes, name)
 
     def _values(self, y: Targets, values: int, name: str) -> DataError | None:
-        if y.ndim == 2 and y.dtype == np.float32 and y.shape[1] == values:
+        if self.takes_targets_like(y):
             return None
         found = "labels" if y.ndim == 1 else f"{y.shape[1]}"
         return DataError(

@@ -141,8 +141,12 @@ class Columns:
     def names(self) -> tuple[str, ...]:
         """Return all columns: time, channels, then label or targets."""
         time = () if self.time is None else (self.time,)
-        label = () if self.label is None else (self.label,)
-        return (*time, *self.channels, *label, *self.targets)
+        return (*time, *self.channels, *self.target_names)
+
+    @property
+    def target_names(self) -> tuple[str, ...]:
+        """Return the columns that training needs beside the input."""
+        return self.targets if self.label is None else (self.label,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

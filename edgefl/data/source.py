@@ -5,6 +5,7 @@ from typing import Protocol
 
 from edgefl.data.example_source import NPZ_SUFFIXES, NpzSource, PythonSource
 from edgefl.data.folder import has_any
+from edgefl.data.inputs import InputData, input_data
 from edgefl.data.python_entry import is_entry
 from edgefl.data.reading import Reading
 from edgefl.data.row_source import CSV_SUFFIXES, RowSource
@@ -53,11 +54,26 @@ class DataSource(Protocol):
         """
         ...
 
-    def examine(self, schema: DataSchema | None = None) -> Reading:
+    def read_inputs(self, schema: DataSchema | None = None) -> InputData:
+        """Read the examples as they are now for prediction: labels, or values, are not needed.
+
+        Rows count whether or not they have a label. It blocks as `read` does, within the same
+        limits.
+
+        Args:
+            schema: As for `read`.
+
+        Raises:
+            DataError: As for `read`, but never for what is wrong with labels or values.
+        """
+        ...
+
+    def examine(self, schema: DataSchema | None = None, *, needs_targets: bool = True) -> Reading:
         """Read as `read` does, and keep account of what was left out; misfits do not raise.
 
         Args:
             schema: As for `read`; short spellings take the window's length from it.
+            needs_targets: False reads as `read_inputs` does.
 
         Raises:
             DataError: The source cannot be read at all.
@@ -149,7 +165,15 @@ class _Spar:
     def read(self, schema: DataSchema | None = None) -> TrainingData:
         return self.examine(schema).training_data(schema, self.name)
 
-    def examine(self, schema: DataSchema | None = None) -> Reading:  # noqa: ARG002 - the protocol's
+    def read_inputs(self, schema: DataSchema | None = None) -> InputData:
+        return input_data(self.examine(schema), schema, self.name)
+
+    def examine(
+        self,
+        schema: DataSchema | None = None,  # noqa: ARG002 - the protocol's
+        *,
+        needs_targets: bool = True,  # noqa: ARG002 - they are always there
+    ) -> Reading:
         data = device_shard(self._person, self._arm)
         return Reading(
             x=data.x,

@@ -59,7 +59,12 @@ class SqliteTable:
             raise self._error(error) from error
 
     def batches(
-        self, wanted: Sequence[str], time: str | None, most_bytes: int, account: Account
+        self,
+        wanted: Sequence[str],
+        time: str | None,
+        most_bytes: int,
+        account: Account,
+        optional: Sequence[str] = (),
     ) -> Iterator[RawRows]:
         """Yield the newest rows, oldest first.
 
@@ -68,15 +73,19 @@ class SqliteTable:
             time: Column that orders rows where the table has no rowid.
             most_bytes: How much is looked at, at 16 bytes for each field.
             account: Told how much was passed over.
+            optional: Columns that may be absent; their fields are None then.
 
         Raises:
             DataError: As for `column_names`, and E-DATA-COLUMN.
         """
         try:
             with closing(self._connect()) as connection:
-                require_columns(self._columns(connection), wanted, self.name)
+                found = self._columns(connection)
+                absent = {column for column in optional if column not in found}
+                require_columns(found, [one for one in wanted if one not in absent], self.name)
                 most_rows = max(1, most_bytes // (_BYTES_PER_FIELD * len(wanted)))
-                yield from self._newest(connection, wanted, time, most_rows, account)
+                fields = ["NULL" if one in absent else _quoted(one) for one in wanted]
+                yield from self._newest(connection, fields, time, most_rows, account)
         except sqlite3.Error as error:
             raise self._error(error) from error
 
@@ -132,7 +141,7 @@ class SqliteTable:
     def _newest(
         self,
         connection: sqlite3.Connection,
-        wanted: Sequence[str],
+        fields: Sequence[str],
         time: str | None,
         most_rows: int,
         account: Account,
@@ -140,23 +149,22 @@ class SqliteTable:
         order = self._order(connection, time)
         # Names are quoted and were found in the schema; SQL has no parameters for them.
         table = _quoted(self._table)
-        fields = ", ".join((order, *(_quoted(column) for column in wanted)))
-        query = f"SELECT {fields} FROM {table}"  # noqa: S608 - as above
+        query = f"SELECT {', '.join((order, *fields))} FROM {table}"  # noqa: S608 - as above
         found = connection.execute(
             f"SELECT {order} FROM {table} ORDER BY {order} DESC LIMIT 1 OFFSET ?",  # noqa: S608
             (most_rows - 1,),
         ).fetchone()
         cut = None if found is None else found[0]
         if order != _ROWID:
-            yield from _at_one_go(connection, query, order, cut, rows_at_once(len(wanted)))
+            yield from _at_one_go(connection, query, order, cut, rows_at_once(len(fields)))
             return
         ends = f"SELECT min(rowid), max(rowid) FROM {table}"  # noqa: S608 - as above
         oldest, newest = connection.execute(ends).fetchone()
         if cut is not None:
-            account.skipped_bytes += (cut - oldest) * _BYTES_PER_FIELD * len(wanted)
+            account.skipped_bytes += (cut - oldest) * _BYTES_PER_FIELD * len(fields)
         first = oldest if cut is None else cut
         if first is not None:
-            yield from _in_parts(connection, query, (first, newest), rows_at_once(len(wanted)))
+            yield from _in_parts(connection, query, (first, newest), rows_at_once(len(fields)))
 
     def _order(self, connection: sqlite3.Connection, time: str | None) -> str:
         """Return what rows are ordered by: as they were inserted, or by time."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from edgefl.data.account import Account
 from edgefl.data.reading import LeftOut
+from edgefl.data.schema import UNKNOWN_LABEL
 from edgefl.data.settings import Columns, Layout, Retention, TargetRule, Windowing
 from edgefl.training.base import Inputs, Targets
 
@@ -29,7 +30,7 @@ class RowBlock:
     Attributes:
         times_s: float64 [m], seconds; None where rows carry no time.
         values: float64 [m, channels], scaled, within the range of the model's input type.
-        targets: int64 [m] labels or float64 [m, k] values.
+        targets: int64 [m] labels, -1 where unknown, or float64 [m, k] values, NaN where unknown.
         is_after_gap: bool [m]: something was left out just before this row.
     """
 
@@ -70,6 +71,8 @@ class Windower:
         retention: Retention,
         account: Account,
         now_s: float,
+        *,
+        needs_targets: bool = True,
     ) -> None:
         """Start with no rows.
 
@@ -79,10 +82,13 @@ class Windower:
             retention: How much is kept.
             account: Counts what is left out.
             now_s: Seconds since 1970, for the greatest age.
+            needs_targets: Whether windows without one label, or values, are left out.
         """
         self._windowing = windowing
         self._account = account
-        self.store = _Store(columns, windowing, retention, account, now_s)
+        self.store = _Store(
+            columns, windowing, retention, account, now_s, needs_targets=needs_targets
+        )
         self._run: RowBlock | None = None
         self._run_has_window = False
         self._rows_to_skip = 0
@@ -150,7 +156,10 @@ class _Store:
         retention: Retention,
         account: Account,
         now_s: float,
+        *,
+        needs_targets: bool,
     ) -> None:
+        self._needs_targets = needs_targets
         self._windowing = windowing
         self._account = account
         self._has_labels = columns.label is not None
@@ -222,22 +231,28 @@ class _Store:
     def _targets(
         self, targets: NDArray[np.int64] | NDArray[np.float64]
     ) -> tuple[Targets, NDArray[np.bool_]]:
-        """Return one label or row of values for each window, and which windows have one."""
+        """Return one label or row of values for each window, and which windows are kept.
+
+        Rows without a label get here only if none is needed; a window with such a row has none.
+        """
         length, stride = self._windowing.length, self._windowing.stride
         rule = self._windowing.target_rule
         cut = sliding_window_view(targets, length, axis=0)[::stride]
         everyone = np.ones(len(cut), np.bool_)
         if not self._has_labels:
             mean = cut.mean(axis=-1) if rule is TargetRule.MEAN else cut[..., -1]
-            return mean.astype(np.float32), everyone
+            return np.where(np.isnan(cut).any(axis=-1), np.nan, mean).astype(np.float32), everyone
         labels = cut.astype(np.int64, copy=False)
+        chosen = _majority(labels) if rule is TargetRule.MAJORITY else labels[:, -1]
+        has_label = (labels >= 0).all(axis=1)
         if rule is TargetRule.WHOLE:
-            is_whole = (labels == labels[:, :1]).all(axis=1)
-            mixed = int(len(labels) - is_whole.sum())
-            if mixed:
-                self._account.leave_out(LeftOut.MIXED_LABELS, count=mixed)
-            return labels[:, -1], np.asarray(is_whole)
-        return (_majority(labels) if rule is TargetRule.MAJORITY else labels[:, -1]), everyone
+            has_label &= (labels == labels[:, :1]).all(axis=1)
+        if not self._needs_targets:
+            return np.where(has_label, chosen, UNKNOWN_LABEL), everyone
+        mixed = int(len(labels) - has_label.sum())
+        if mixed:
+            self._account.leave_out(LeftOut.MIXED_LABELS, count=mixed)
+        return chosen, np.asarray(has_label)
 
     def _arranged(self, cut: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return windows [k, channels, length] in the wanted layout."""

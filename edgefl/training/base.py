@@ -55,8 +55,8 @@ class TrainingData:
                 "none",
                 "collect data before joining a round",
             )
-        _require_finite("x", self.x)
-        _require_finite("y", self.y)
+        require_finite("x", self.x)
+        require_finite("y", self.y)
         if self.y.dtype == np.int64:
             _require_non_negative(self.y)
 
@@ -74,7 +74,16 @@ class TrainingData:
         return TrainingData(x=self.x[chosen], y=self.y[chosen])
 
 
-def _require_finite(name: str, values: Inputs | Targets) -> None:
+def require_finite(name: str, values: Inputs | Targets) -> None:
+    """Refuse NaN and infinity.
+
+    Args:
+        name: What the values are called in the message.
+        values: Of any shape.
+
+    Raises:
+        DataError: E-DATA-NOT-FINITE, with the first place.
+    """
     finite = np.isfinite(values)
     if finite.all():
         return
