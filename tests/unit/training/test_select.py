@@ -184,3 +184,14 @@ def test_terms_without_meaning_are_refused(term, hint):
     message = refusal(conv_net(), trainable=term)
     assert "E-MODEL-TRAINABLE" in message
     assert hint in message
+
+
+def test_a_weight_that_two_layers_read_is_told():
+    nodes = [
+        ("MatMul", ["x", "w"], "h", {}),
+        ("Relu", ["h"], "a", {}),
+        ("MatMul", ["a", "w"], "y", {}),
+    ]
+    model = small_model(nodes, [initializer("w", 4, 4)], output=("y", ["N", 4]))
+    assert compile_bundle(model).warnings == ("'w' is read by 2 layers and trained as one",)
+    assert compile_bundle(conv_net()).warnings == ()

@@ -15,6 +15,7 @@ from edgefl.training.onnx.compile import compile_bundle
 from edgefl.training.onnx.demo_model import demo_model
 from edgefl.training.onnx.runtime.session import open_session
 from edgefl.training.onnx.runtime.trainer import OnnxTrainer
+from edgefl.training.onnx.runtime.version import require_version
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +138,15 @@ def test_graphs_that_the_runtime_refuses_give_one_line(bundle):
         open_session(bundle.content("train.onnx"), threads=0)
 
 
+def test_an_onnxruntime_older_than_the_bundle_is_refused_with_the_range(bundle):
+    for old in ("1.16.2", "1.9.0", "0.5"):
+        with pytest.raises(TrainingError, match=r"E-RUNTIME-VERSION.*1\.16\.3 or newer") as caught:
+            require_version(bundle.manifest, old)
+        assert old in caught.value.found
+    for new in ("1.16.3", "1.32.0", "2.0.0+cu12"):
+        require_version(bundle.manifest, new)
+
+
 def test_evaluation_is_that_of_the_logits(trainer, bundle):
     x, y = examples(300)
     logits = trainer.predict(x).astype(np.float64)
@@ -162,6 +172,7 @@ import json, sys
 from pathlib import Path
 import numpy as np
 from edgefl.training.onnx.runtime.trainer import OnnxTrainer
+from edgefl.training.onnx.runtime.version import require_version
 trainer = OnnxTrainer(Path(sys.argv[1]))
 rng = np.random.default_rng(0)
 x = rng.normal(size=(100, 64, 6)).astype(np.float32)

@@ -15,6 +15,7 @@ from edgefl.training.onnx.compile.quantize.forms import Quantizer
 from edgefl.training.onnx.compile.quantize.rounding import Grid
 from edgefl.training.onnx.compile.select import parse_selection, select_local, select_trainable
 from edgefl.training.onnx.compile.split import FrontPart, ancestors, find_front
+from edgefl.training.onnx.compile.weights import LAYER_OPERATORS, Weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +126,11 @@ def make_plan(
     model = forms.training
     forward = tuple(ancestors(model.graph.node, output.name))
     local = select_local(reduced, chosen, parse_selection(options.local).terms)
-    warnings += [*forms.warnings, *_dropout_warnings(forward)]
+    warnings += [
+        *forms.warnings,
+        *_dropout_warnings(forward),
+        *_tied_warnings(Weights(reduced), chosen),
+    ]
     return Plan(
         base=base,
         model=model,
@@ -151,6 +156,19 @@ def _front(
     return find_front(
         forward, path, model.graph.input[0].name, known_shapes(model), known_types(model)
     )
+
+
+def _tied_warnings(weights: Weights, trained: Sequence[str]) -> list[str]:
+    """Return a line for each trained tensor that several layers share."""
+    counts = {
+        name: sum(use.node.op_type in LAYER_OPERATORS for use in weights.uses(name))
+        for name in trained
+    }
+    return [
+        f"'{name}' is read by {count} layers and trained as one"
+        for name, count in counts.items()
+        if count > 1
+    ]
 
 
 def _dropout_warnings(nodes: Sequence[onnx.NodeProto]) -> list[str]:

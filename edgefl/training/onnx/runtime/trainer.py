@@ -22,6 +22,7 @@ from edgefl.training.onnx.runtime.features import FeatureMaker
 from edgefl.training.onnx.runtime.saturation import GridEnds
 from edgefl.training.onnx.runtime.session import open_session
 from edgefl.training.onnx.runtime.stepper import Stepper
+from edgefl.training.onnx.runtime.version import require_version
 from edgefl.types import Update
 
 DEFAULT_CACHE_BYTES = 32 * 1024 * 1024
@@ -54,6 +55,7 @@ class OnnxTrainer:
             TrainingError: The bundle is damaged or the graph cannot be run.
         """
         self._bundle = bundle if isinstance(bundle, Bundle) else read_bundle(bundle)
+        require_version(self._bundle.manifest)
         self._threads = threads
         self._optimize = optimize
         self._cache_bytes = feature_cache_bytes
