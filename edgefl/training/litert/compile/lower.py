@@ -9,6 +9,10 @@ from edgefl.errors import TrainingError
 from edgefl.training.bundle import FEATURES_TFLITE, MODEL_TFLITE
 from edgefl.training.kinds import Runtime
 from edgefl.training.litert.compile.correlations import use_correlations
+from edgefl.training.litert.compile.integer_layers import (
+    find_integer_layers,
+    write_integer_layer,
+)
 from edgefl.training.litert.compile.lowering import Lowering, Unsupported
 from edgefl.training.litert.compile.rules import registry
 from edgefl.training.litert.compile.static_graph import StaticGraph, make_static
@@ -125,10 +129,16 @@ def lower_graph(graph: StaticGraph, name: str) -> Subgraph:
     if obstacles:
         raise _unsupported(obstacles)
     low = Lowering(graph, name)
+    layers = find_integer_layers(graph)
+    absorbed = {value for layer in layers.values() for value in layer.absorbed}
     for node in graph.nodes:
-        rule = registry.find_rule(node)
+        if node.output[0] in absorbed:
+            continue
+        rule, layer = registry.find_rule(node), layers.get(node.output[0])
         try:
-            if rule is not None:
+            if layer is not None:
+                write_integer_layer(low, layer, node)
+            elif rule is not None:
                 rule(low, node)
         except Unsupported as reason:
             obstacles.append(f"{describe(node)} ({reason})")

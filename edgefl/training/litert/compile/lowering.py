@@ -225,23 +225,21 @@ class Lowering:
         shape = self.tensor_shape(tensor)
         if list(order) == list(range(len(shape))):
             return tensor
-        return self.emit(
-            Builtin.TRANSPOSE,
-            [tensor, self.int32s(order)],
-            [shape[axis] for axis in order],
-            self.subgraph.tensors[tensor].kind,
-        )
+        sizes = [shape[axis] for axis in order]
+        return self.rearrange(Builtin.TRANSPOSE, [tensor, self.int32s(order)], sizes)
 
     def reshape(self, tensor: int, shape: Sequence[int]) -> int:
         """Return a tensor with the values of another in a new shape."""
         if self.tensor_shape(tensor) == tuple(shape):
             return tensor
-        return self.emit(
-            Builtin.RESHAPE,
-            [tensor, self.int32s(shape)],
-            shape,
-            self.subgraph.tensors[tensor].kind,
-        )
+        return self.rearrange(Builtin.RESHAPE, [tensor, self.int32s(shape)], shape)
+
+    def rearrange(self, code: Builtin, inputs: Sequence[int], shape: Sequence[int]) -> int:
+        """Append an operator that keeps values, with their type and the meaning of integers."""
+        source = self.subgraph.tensors[inputs[0]]
+        output = self.emit(code, inputs, shape, source.kind)
+        self.subgraph.tensors[output].scales = source.scales
+        return output
 
     # ------------------------------------------------------------ helpers of many rules
 

@@ -137,13 +137,13 @@ def convolve(low: Lowering, rows: int, kernel: int, bias: int | None, windows: W
     """
     image, taps = as_image(low, rows), as_image(low, kernel)
     shape, kernel_shape = low.tensor_shape(image), low.tensor_shape(taps)
-    sizes = _output_sizes(shape[1:3], kernel_shape[1:3], windows)
+    sizes = output_sizes(shape[1:3], kernel_shape[1:3], windows)
     return low.emit(
         Builtin.CONV_2D,
         [image, taps, _bias_or_zeros(low, bias, kernel_shape[0])],
         [shape[0], *sizes, kernel_shape[0]],
         TensorType.FLOAT32,
-        **_options(windows),
+        **conv_options(windows),
     )
 
 
@@ -151,14 +151,14 @@ def depthwise(low: Lowering, rows: int, kernel: int, bias: int | None, windows: 
     """Return the image of a convolution of each channel on its own; kernel [1, positions, out]."""
     image, taps = as_image(low, rows), as_image(low, kernel)
     shape, kernel_shape = low.tensor_shape(image), low.tensor_shape(taps)
-    sizes = _output_sizes(shape[1:3], kernel_shape[1:3], windows)
+    sizes = output_sizes(shape[1:3], kernel_shape[1:3], windows)
     return low.emit(
         Builtin.DEPTHWISE_CONV_2D,
         [image, taps, _bias_or_zeros(low, bias, kernel_shape[3])],
         [shape[0], *sizes, kernel_shape[3]],
         TensorType.FLOAT32,
         depth_multiplier=kernel_shape[3] // shape[3],
-        **_options(windows),
+        **conv_options(windows),
     )
 
 
@@ -166,7 +166,8 @@ def _bias_or_zeros(low: Lowering, bias: int | None, outputs: int) -> int:
     return low.zeros(outputs) if bias is None else bias
 
 
-def _options(windows: Windows) -> dict[str, int]:
+def conv_options(windows: Windows) -> dict[str, int]:
+    """Return the options of a convolution whose border is written apart."""
     stride_h, stride_w = _of_image(windows.strides)
     dilation_h, dilation_w = _of_image(windows.dilations)
     return {
@@ -182,7 +183,8 @@ def _of_image(per_axis: Sequence[int]) -> tuple[int, int]:
     return (1, per_axis[0]) if len(per_axis) == 1 else (per_axis[0], per_axis[1])
 
 
-def _output_sizes(sizes: Sequence[int], kernel: Sequence[int], windows: Windows) -> list[int]:
+def output_sizes(sizes: Sequence[int], kernel: Sequence[int], windows: Windows) -> list[int]:
+    """Return height and width of a convolution's result."""
     return [
         (size - (taps - 1) * dilation - 1) // stride + 1
         for size, taps, stride, dilation in zip(

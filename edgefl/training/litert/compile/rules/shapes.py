@@ -177,7 +177,8 @@ def surround(
     kind = low.subgraph.tensors[inner].kind
     operands = [inner, low.constant_tensor(np.array(border, np.int32))]
     if filler == 0.0:
-        return low.emit(Builtin.PAD, operands, sizes, kind)
+        # On integers with scales, the operator fills in what stands for 0.
+        return low.rearrange(Builtin.PAD, operands, sizes)
     if kind is not TensorType.FLOAT32:
         message = "pads of integers with other than 0"
         raise Unsupported(message)
