@@ -14,7 +14,8 @@ from edgefl.agent.models import ModelShelf
 from edgefl.agent.policy_file import DEFAULT_MAX_EPSILON, LEAST_SURVIVORS, read_policy
 from edgefl.agent.runtime import AgentRuntime
 from edgefl.agent.settings import AgentSettings
-from edgefl.cli.agent_models import MODELS, add_check, add_predict
+from edgefl.cli.agent_check import add_check
+from edgefl.cli.agent_predict import MODELS, add_predict
 from edgefl.cli.learning_options import add_backend, add_data, asked_backends
 from edgefl.cli.options import (
     DEFAULT_FLEET,
