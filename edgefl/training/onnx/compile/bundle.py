@@ -190,14 +190,8 @@ def _unknown(what: str, name: str, known: Sequence[str]) -> TrainingError:
 
 
 def _template(plan: Plan) -> ExportTemplate:
-    """Cut the holes for trained tensors.
-
-    Low-rank changes join the weights beside them; where one of those is int8 they cannot, and the
-    model is exported with all changes beside it.
-    """
+    """Cut the holes for trained tensors; low-rank changes join the weights beside them."""
     factors = {name for layer in plan.lora for name in layer.trained}
-    if any(layer.is_quantized for layer in plan.lora):
-        return make_template(plan.model, plan.trained)
     holes = [name for name in plan.trained if name not in factors]
     return make_template(plan.base, holes, kept=[layer.weight for layer in plan.lora])
 

@@ -34,7 +34,6 @@ class LoraLayer:
             as a matrix of `shape[0]` rows.
         right: The other factor.
         scale: alpha / r.
-        is_quantized: Whether the weight is int8, so that nothing can be added to it.
     """
 
     weight: str
@@ -42,7 +41,6 @@ class LoraLayer:
     left: str
     right: str
     scale: float
-    is_quantized: bool
 
     @property
     def trained(self) -> tuple[str, str]:
@@ -76,7 +74,7 @@ def add_lora(
     """Add low-rank changes to a copy of a model.
 
     Args:
-        model: Normalized model.
+        model: Normalized model; a quantized one was opened, so that its weights are float32.
         terms: Which layers and ranks; the first that matches a weight counts.
         untouched: Weights that are trained themselves.
         alpha: Strength of the changes; None takes each rank itself, so that alpha / r is 1.
@@ -109,7 +107,6 @@ def add_lora(
             left=weight + (LORA_DOWN if inputs_first else LORA_UP),
             right=weight + (LORA_UP if inputs_first else LORA_DOWN),
             scale=1.0 if alpha is None else alpha / rank,
-            is_quantized=finder.is_quantized(weight),
         )
         layers.append(layer)
         down, up = _factors(layer, rank, rng, inputs_first=inputs_first)
@@ -132,11 +129,6 @@ class _LayerFinder:
         self._terms = terms
         self._untouched = untouched
         self._initializers = {tensor.name: tensor for tensor in graph.initializer}
-        self._dequantized = {
-            node.output[0]: node.input[0]
-            for node in graph.node
-            if node.op_type == "DequantizeLinear" and node.input[0] in self._initializers
-        }
         self._transposed = {
             node.output[0]: node.input[0]
             for node in graph.node
@@ -147,9 +139,6 @@ class _LayerFinder:
 
     def shape_of(self, weight: str) -> tuple[int, ...]:
         return tuple(self._initializers[weight].dims)
-
-    def is_quantized(self, weight: str) -> bool:
-        return weight in self._dequantized.values()
 
     def is_transposed(self, node: onnx.NodeProto) -> bool:
         """Tell whether a MatMul reads its weight through a Transpose."""
@@ -166,9 +155,7 @@ class _LayerFinder:
         if node.op_type not in {"Conv", "Gemm", "MatMul"}:
             return None
         value = node.input[1]
-        weight = self._dequantized.get(value, value)
-        if self.is_transposed(node):
-            weight = self._transposed[value]
+        weight = self._transposed[value] if self.is_transposed(node) else value
         if weight not in self._initializers or weight in self._untouched:
             return None
         rank = next((t.rank for t in self._terms if fnmatch.fnmatchcase(weight, t.pattern)), None)
