@@ -103,6 +103,12 @@ def test_both_forms_give_ties_to_the_same_sample(case, monkeypatch):
     assert "MaxPool" in graph.emitted
 
 
+def test_taps_in_the_padding_alone_are_left_out():
+    source = node("MaxPool", kernel_shape=[2], strides=[2], pads=[1, 0])
+    graph = check_gradients(source, {"x": values(BATCH, 1, 2)}, batch_axes={"x": 0})
+    assert "Equal" not in graph.emitted
+
+
 @pytest.mark.parametrize(
     ("case", "by_places"),
     [("apart", False), ("two axes, overlapping", False), ("with gaps", False), ("long", True)],
