@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgefl.cli.model_head import add_head_options, run_prepare_head, takes_head
 from edgefl.cli.model_text import bundle_facts, manifest_facts, report_facts, show, show_report
 from edgefl.cli.options import add_common, add_json
 from edgefl.cli.packages import require_packages
@@ -35,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     prepare.add_argument("-o", "--output", type=Path, required=True, help="file to write (.efl)")
     _add_compile_options(prepare)
+    add_head_options(prepare)
     prepare.set_defaults(run=run_prepare)
     check = commands.add_parser(
         "check",
@@ -115,6 +117,8 @@ def _add_compile_options(parser: argparse.ArgumentParser) -> None:
 
 def run_prepare(options: argparse.Namespace) -> int:
     """Compile, try and write a bundle."""
+    if takes_head(options):
+        return run_prepare_head(options)
     require_packages("onnx", "onnxruntime")
     from edgefl.training.onnx.compile.bundle import compile_with
 

@@ -10,7 +10,7 @@ import struct
 
 from edgefl.training.litert.format.kinds import FieldKind
 
-LARGEST_READ_ITEMS = 4_000_000
+LARGEST_READ_ITEMS = 200_000
 _UINT32 = struct.Struct("<I")
 _SCALARS: dict[FieldKind, struct.Struct] = {
     kind: struct.Struct("<" + kind.value)
@@ -61,7 +61,7 @@ class FileBytes:
         return self._view[position : position + size_bytes]
 
     def count(self, items: int) -> None:
-        """Take note of items that are about to be read."""
+        """Take note of parts that are about to be read: tables, or 64 bytes of numbers or text."""
         self._items_left -= items
         if self._items_left < 0:
             message = f"more than {LARGEST_READ_ITEMS} parts"
@@ -120,19 +120,19 @@ class Table:
     def int32s(self, place: int) -> tuple[int, ...]:
         """Return a field that is a list of whole numbers."""
         content = self.raw(place, 4)
-        self._content.count(len(content) // 4)
+        self._content.count(len(content) // 64)
         return struct.unpack(f"<{len(content) // 4}i", content)
 
     def int64s(self, place: int) -> tuple[int, ...]:
         """Return a field that is a list of long whole numbers."""
         content = self.raw(place, 8)
-        self._content.count(len(content) // 8)
+        self._content.count(len(content) // 64)
         return struct.unpack(f"<{len(content) // 8}q", content)
 
     def float32s(self, place: int) -> tuple[float, ...]:
         """Return a field that is a list of numbers."""
         content = self.raw(place, 4)
-        self._content.count(len(content) // 4)
+        self._content.count(len(content) // 64)
         return struct.unpack(f"<{len(content) // 4}f", content)
 
     def text(self, place: int) -> str:

@@ -144,8 +144,8 @@ def _read_both(content):
 
 
 def test_a_small_file_that_unfolds_to_a_large_one_is_refused():
-    # One list of 3,000 operators that each of 3,000 subgraphs points to.
-    count = 3000
+    # One list of 1,000 operators that each of 1,000 subgraphs points to.
+    count = 1000
     operators = Nodes([Node({}) for _ in range(count)])
     shared = write_file(Node({2: Nodes([Node({3: operators})])}), b"TFL3")
     subgraph_list = FileBytes(shared).root(b"TFL3")
