@@ -6,7 +6,7 @@ import onnx
 
 from edgefl.errors import TrainingError
 from edgefl.training.onnx.compile.attributes import describe
-from edgefl.training.onnx.compile.differentiate import values_on_path
+from edgefl.training.onnx.compile.differentiate import reads_any, values_on_path
 from edgefl.training.onnx.compile.rules import find_rule
 from edgefl.training.onnx.compile.rules.quant import INTEGER_ADVICE, INTEGER_OPERATORS
 
@@ -22,11 +22,7 @@ def require_rules(nodes: Sequence[onnx.NodeProto], trainable: Sequence[str]) -> 
         TrainingError: E-MODEL-UNSUPPORTED-OPS with every such node.
     """
     path = values_on_path(nodes, trainable)
-    obstacles = [
-        node
-        for node in nodes
-        if any(value in path for value in node.input) and find_rule(node) is None
-    ]
+    obstacles = [node for node in nodes if reads_any(node, path) and find_rule(node) is None]
     if obstacles:
         has_integers = any(node.op_type in INTEGER_OPERATORS for node in obstacles)
         advice = INTEGER_ADVICE if has_integers else _ADVICE

@@ -1,11 +1,11 @@
 """Reverse-mode differentiation: walks the forward nodes backwards and applies each one's rule."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 import onnx
 
 from edgefl.errors import TrainingError
-from edgefl.training.onnx.compile.graph import GraphEmitter
+from edgefl.training.onnx.compile.graph import GraphEmitter, values_read_by
 from edgefl.training.onnx.compile.rules import find_rule
 from edgefl.training.onnx.names import PREFIX
 
@@ -25,9 +25,14 @@ def values_on_path(nodes: Iterable[onnx.NodeProto], trainable: Iterable[str]) ->
     """
     path = set(trainable)
     for node in nodes:
-        if any(value in path for value in node.input):
+        if reads_any(node, path):
             path.update(value for value in node.output if value)
     return path
+
+
+def reads_any(node: onnx.NodeProto, values: Container[str]) -> bool:
+    """Tell whether a node reads some of the values, itself or inside its branches and loops."""
+    return any(value in values for value in values_read_by(node))
 
 
 def differentiate(
@@ -63,36 +68,37 @@ def differentiate(
     path = values_on_path(nodes, trainable)
     contributions: dict[str, list[str]] = {output: [output_gradient]}
     for node in reversed(nodes):
-        wanted = [value in path for value in node.input]
-        if not any(wanted):
+        if not reads_any(node, path):
             continue
         dys = [_total(graph, contributions.get(value, [])) for value in node.output]
         if all(dy is None for dy in dys):
             continue
-        gradients = _apply_rule(graph, node, dys, wanted, obstacles)
-        for value, gradient in zip(node.input, gradients, strict=True):
+        for value, gradient in _gradients_of_inputs(graph, node, dys, path, obstacles):
             if gradient is not None and value in path:
                 contributions.setdefault(value, []).append(gradient)
     return _require_all(graph, trainable, contributions)
 
 
-def _apply_rule(
+def _gradients_of_inputs(
     graph: GraphEmitter,
     node: onnx.NodeProto,
     dys: Sequence[str | None],
-    wanted: Sequence[bool],
+    path: Container[str],
     obstacles: list[TrainingError] | None,
-) -> list[str | None]:
+) -> Iterable[tuple[str, str | None]]:
+    """Apply a node's rule; where it cannot be applied, go on as if it could or give nothing."""
     rule = find_rule(node)
-    if rule is None:
-        return [_UNKNOWN if wants and obstacles is not None else None for wants in wanted]
+    wanted = [value in path for value in node.input]
     try:
-        return rule(graph, node, dys, wanted)
+        if rule is not None:
+            return zip(node.input, rule(graph, node, dys, wanted), strict=True)
     except TrainingError as error:
         if obstacles is None:
             raise
         obstacles.append(error)
-        return [_UNKNOWN if wants else None for wants in wanted]
+    if obstacles is None:
+        return ()
+    return [(value, _UNKNOWN) for value in sorted(values_read_by(node))]
 
 
 def no_gradient(names: Sequence[str]) -> TrainingError:
