@@ -31,7 +31,7 @@ class EdgeflError(Exception):
     def __str__(self) -> str:
         """Return the one line that is shown to the user."""
         line = f"{self.code}: expected {self.expected}; found {self.found}"
-        return f"{line}; {self.advice}" if self.advice else line
+        return _printable(f"{line}; {self.advice}" if self.advice else line)
 
 
 class ConfigError(EdgeflError):
@@ -125,3 +125,12 @@ def first_known(group: ExceptionGroup[Exception]) -> Exception:
         else:
             flat.append(error)
     return next((error for error in flat if isinstance(error, EdgeflError)), flat[0])
+
+
+def _printable(line: str) -> str:
+    """Escape what would break the line or steer a terminal: a name in it may be a peer's choice."""
+    if line.isprintable():
+        return line
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in line
+    )

@@ -31,6 +31,7 @@ from edgefl.training.onnx.compile.optim import OptimizerSettings
 from edgefl.training.onnx.compile.options import CompileOptions
 from edgefl.training.onnx.compile.plan import Plan, make_plan
 from edgefl.training.onnx.compile.select import ALL
+from edgefl.training.onnx.compile.sound_model import require_sound
 from edgefl.training.onnx.compile.source_obstacles import source_obstacles
 from edgefl.training.onnx.compile.template import ExportTemplate, float_values, make_template
 
@@ -116,6 +117,7 @@ def compile_with(
         TrainingError: The model cannot be trained.
     """
     clock = _Clock(progress)
+    require_sound(source)
     source_sha256 = hashlib.sha256(source.SerializeToString(deterministic=True)).hexdigest()
     _require_known_form(source)
     base = normalize(source)

@@ -8,6 +8,7 @@ import onnx
 from onnx import checker, inliner, shape_inference, version_converter
 
 from edgefl.errors import TrainingError
+from edgefl.training.onnx.compile.attributes import describe
 from edgefl.training.onnx.compile.batch_axis import (
     Exported,
     drop_zero_states,
@@ -67,7 +68,7 @@ def normalize(source: onnx.ModelProto) -> onnx.ModelProto:
 
     Raises:
         TrainingError: E-MODEL-EXTERNAL-DATA, E-MODEL-INVALID, E-MODEL-INPUTS, E-MODEL-PRECISION,
-            E-MODEL-OPSET, E-MODEL-NAMES, E-MODEL-BATCH or E-MODEL-CONVERSION.
+            E-MODEL-OPSET, E-MODEL-NAMES, E-MODEL-BATCH, E-MODEL-SHAPE or E-MODEL-CONVERSION.
     """
     _require_internal_data(source.graph.initializer)
     _require_valid(source)
@@ -92,6 +93,7 @@ def normalize(source: onnx.ModelProto) -> onnx.ModelProto:
     _settle(edit, None if baked is None else Exported(batch=baked, sizes=before))
     _require_shapes(edit)
     edit.keep_inferred()
+    _require_possible_sizes(model.graph)
     mark_weights(edit)
     model.ir_version = TARGET_IR_VERSION
     del model.opset_import[:], model.functions[:]
@@ -137,6 +139,20 @@ def _require_shapes(edit: GraphEdit) -> None:
             _first_line(error),
             "export with a dynamic batch axis and no batch size in a Reshape",
         ) from error
+
+
+def _require_possible_sizes(graph: onnx.GraphProto) -> None:
+    """Refuse sizes below zero, which onnx infers for windows larger than what they slide on."""
+    makers = {value: node for node in graph.node for value in node.output}
+    for value in [*graph.value_info, *graph.output]:
+        sizes = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        if min(sizes, default=0) < 0 and value.name in makers:
+            raise TrainingError(
+                "E-MODEL-SHAPE",
+                "values of one size or more along each axis",
+                f"sizes {sizes} made by {describe(makers[value.name])}",
+                "export the model again with an input that its windows fit on",
+            )
 
 
 def _copy(source: onnx.ModelProto) -> onnx.ModelProto:

@@ -19,6 +19,7 @@ from edgefl.training.onnx.compile.options import CompileOptions
 from edgefl.training.onnx.compile.plan import Plan, make_plan
 from edgefl.training.onnx.compile.rules import find_rule
 from edgefl.training.onnx.compile.select import ALL
+from edgefl.training.onnx.compile.sound_model import require_sound
 from edgefl.training.onnx.compile.source_obstacles import (
     source_obstacles,
     unsupported_node,
@@ -93,7 +94,11 @@ def examine(source: onnx.ModelProto, options: CompileOptions) -> ModelReport:
         source: A model as its exporter wrote it.
         options: What is asked for.
     """
-    obstacles: list[EdgeflError] = list(source_obstacles(source))
+    obstacles: list[EdgeflError] = []
+    _try(obstacles, lambda: require_sound(source))
+    if obstacles:
+        return _report(obstacles, (), frozenset(), frozenset())
+    obstacles += source_obstacles(source)
     # What no rule of ONNX describes has no shape, so nothing more can be said then.
     is_known = not any(error.code in _UNKNOWN_CODES for error in obstacles)
     base = _try(obstacles, lambda: normalize(source)) if is_known else None

@@ -110,7 +110,7 @@ def read_geometry(graph: GraphEmitter, node: onnx.NodeProto) -> ConvGeometry:
     """Return the sizes of a Conv node.
 
     Raises:
-        TrainingError: E-MODEL-SHAPE for unknown sizes.
+        TrainingError: E-MODEL-SHAPE for unknown or impossible sizes.
     """
     weight_shape = static_sizes(graph.shape_of(node.input[1], node), node)
     kernel = weight_shape[2:]
@@ -119,6 +119,9 @@ def read_geometry(graph: GraphEmitter, node: onnx.NodeProto) -> ConvGeometry:
     strides = ints_attribute(node, "strides") or ones
     dilations = ints_attribute(node, "dilations") or ones
     begin, end = read_pads(node, input_sizes, kernel, strides, dilations)
+    output_sizes = static_sizes(graph.shape_of(node.output[0], node)[2:], node)
+    group = int_attribute(node, "group", 1)
+    _require_possible(node, output_sizes, group, channels, weight_shape)
     return ConvGeometry(
         input_sizes=input_sizes,
         kernel=kernel,
@@ -126,11 +129,30 @@ def read_geometry(graph: GraphEmitter, node: onnx.NodeProto) -> ConvGeometry:
         dilations=dilations,
         pads_begin=begin,
         pads_end=end,
-        output_sizes=static_sizes(graph.shape_of(node.output[0], node)[2:], node),
-        group=int_attribute(node, "group", 1),
+        output_sizes=output_sizes,
+        group=group,
         input_channels=channels,
         output_channels=weight_shape[0],
     )
+
+
+def _require_possible(
+    node: onnx.NodeProto,
+    output_sizes: Sequence[int],
+    group: int,
+    channels: int,
+    weight_shape: Sequence[int],
+) -> None:
+    """Refuse what onnx's shape inference lets pass."""
+    fits = group > 0 and channels == group * weight_shape[1] and weight_shape[0] % group == 0
+    if not fits or min(output_sizes, default=1) < 1:
+        raise TrainingError(
+            "E-MODEL-SHAPE",
+            "a window no larger than the padded input, and channels that the groups divide",
+            f"output sizes {list(output_sizes)} of {channels} channels in {group} groups with a "
+            f"weight of shape {list(weight_shape)} at {describe(node)}",
+            "export the model again with an input it was made for",
+        )
 
 
 def read_pads(
