@@ -33,9 +33,12 @@ from broker.roster_folder import RosterFolder
 from broker.task_folder import SubmittedTask, list_tasks, load_task, save_model
 from edgefl.errors import EdgeflError, StorageError, TransportError, first_known
 from edgefl.protocol import topics, unmasking
+from edgefl.training.bundle import Bundle
 from edgefl.training.evaluate import Evaluator
 from edgefl.training.int8_evaluate import evaluate_int8
 from edgefl.training.int8_export import has_int8_model
+from edgefl.training.kinds import Runtime
+from edgefl.training.litert.runtime.evaluator import LitertEvaluator
 from edgefl.transport.base import Inbound, LinkUp, Will
 from edgefl.transport.core_events import Arrived, LinkLost, LinkRestored, Publish, Woken
 from edgefl.transport.framing import FramedTransport
@@ -92,7 +95,7 @@ class GatewayRuntime:
         self._events: asyncio.Queue[GatewayEvent] = asyncio.Queue(_MAX_EVENTS)
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="gateway")
         self._tasks: dict[str, SubmittedTask] = {}
-        self._evaluators: dict[str, Evaluator] = {}
+        self._evaluators: dict[str, Evaluator | LitertEvaluator] = {}
         self._roster_folder = RosterFolder(settings.state_dir)
         self._refused: set[str] = set()
         self._unfinished: set[str] = set()
@@ -280,7 +283,7 @@ class GatewayRuntime:
         }
         if task.evaluation is not None:
             if effect.task not in self._evaluators:
-                self._evaluators[effect.task] = Evaluator(task.bundle)
+                self._evaluators[effect.task] = _open_evaluator(task.bundle)
             result = self._evaluators[effect.task].evaluate(effect.parameters, task.evaluation)
             summary["accuracy"], summary["loss"] = result.accuracy, result.loss
             int8_accuracy = None
@@ -319,3 +322,10 @@ class GatewayRuntime:
 def _finite(value: Json) -> Json:
     """Return null for infinity, which JSON does not have: the epsilon of a task without noise."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _open_evaluator(bundle: Bundle) -> Evaluator | LitertEvaluator:
+    """Open what measures a model: ONNX Runtime, or LiteRT for bundles made for it alone."""
+    if bundle.manifest.program(Runtime.ONNX) is None:
+        return LitertEvaluator(bundle)
+    return Evaluator(bundle)

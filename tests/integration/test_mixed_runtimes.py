@@ -1,5 +1,6 @@
 """One cohort trained on both runtimes: a real gateway, real agents, real MQTT."""
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,8 @@ from edgefl.data.spar import held_out
 from edgefl.training.bundle import read_bundle
 from edgefl.training.evaluate import evaluate_params
 from edgefl.training.kinds import Runtime
+from edgefl.training.litert.compile.graft import HeadOptions, prepare_head
+from edgefl.training.litert.export import export_int8_tflite
 from edgefl.training.litert.runtime.trainer import LitertTrainer
 from edgefl.training.onnx.compile.bundle import compile_with
 from edgefl.training.onnx.compile.options import CompileOptions
@@ -44,6 +47,22 @@ def test_half_of_a_cohort_trains_with_litert(tmp_path: Path, bundle_bytes: bytes
         wanted = "litert/cpu" if device in fleet.processes.backends else "onnx/cpu"
         assert f"training runs on {wanted}" in log
         assert "Traceback" not in log
+
+
+def test_a_cohort_trains_a_head_on_a_tflite_backbone(tmp_path: Path, bundle_bytes: bytes) -> None:
+    source = read_bundle(bundle_bytes)
+    backbone = export_int8_tflite(source, source.initial_params)
+    head = prepare_head(backbone, HeadOptions(outputs=7)).bundle_bytes
+    with real_fleet(tmp_path, devices=4, rounds=2, bundle=head) as fleet:
+        fleet.processes.backends = dict.fromkeys(("d0", "d1", "d2", "d3"), "litert")
+        fleet.start()
+        ended = fleet.wait_for_end()
+        logs = [fleet.log_of(device) for device in fleet.processes.agents]
+    assert ended["outcome"] == "done"
+    measured = [event["loss"] for event in fleet.events if event["kind"] == "evaluated"]
+    assert len(measured) == 2
+    assert all(math.isfinite(loss) for loss in measured)
+    assert not [log for log in logs if "Traceback" in log]
 
 
 def test_rounds_of_both_runtimes_give_the_same_model(bundle_bytes: bytes) -> None:
