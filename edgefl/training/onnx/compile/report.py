@@ -12,7 +12,7 @@ from edgefl.errors import EdgeflError, TrainingError
 from edgefl.training.onnx import names
 from edgefl.training.onnx.compile.bundle import PreparedBundle, compile_with
 from edgefl.training.onnx.compile.describe import input_spec
-from edgefl.training.onnx.compile.differentiate import differentiate, values_on_path
+from edgefl.training.onnx.compile.differentiate import differentiate, reads_any, values_on_path
 from edgefl.training.onnx.compile.graph import GraphEmitter
 from edgefl.training.onnx.compile.normalize import normalize
 from edgefl.training.onnx.compile.options import CompileOptions
@@ -107,13 +107,16 @@ def examine(source: onnx.ModelProto, options: CompileOptions) -> ModelReport:
     _try(obstacles, lambda: input_spec(base.graph.input[0]))
     source_names = {tensor.name for tensor in source.graph.initializer}
     plan = _try(obstacles, lambda: make_plan(base, options, source_names=source_names))
-    if plan is None:
+    if plan is None and options.trainable != ALL:
         # What all layers would meet is worth knowing even if the choice of them is wrong.
         everything = replace(options, trainable=ALL, local=())
         ignored: list[EdgeflError] = []
         plan = _try(ignored, lambda: make_plan(base, everything))
     if plan is None:
-        return _report(obstacles, base.graph.node, frozenset(), frozenset())
+        report = _report(obstacles, base.graph.node, frozenset(), frozenset())
+        # With nothing to train at all, no choice of tensors helps.
+        is_hopeless = options.trainable == ALL and not options.local
+        return replace(report, verdict=Verdict.INFERENCE_ONLY) if is_hopeless else report
     path = values_on_path(plan.forward, plan.trained)
     refused = _gradient_obstacles(plan, path, obstacles)
     if obstacles:
@@ -134,11 +137,7 @@ def _try(obstacles: list[EdgeflError], work: Callable[[], _T]) -> _T | None:
 
 def _gradient_obstacles(plan: Plan, path: set[str], obstacles: list[EdgeflError]) -> frozenset[str]:
     """Add what the backward pass cannot do; return the first outputs of the nodes at fault."""
-    lacking = [
-        node
-        for node in plan.forward
-        if any(value in path for value in node.input) and find_rule(node) is None
-    ]
+    lacking = [node for node in plan.forward if reads_any(node, path) and find_rule(node) is None]
     known = {str(error) for error in obstacles}
     found = [unsupported_node(node) for node in lacking]
     refusals: list[TrainingError] = []
@@ -169,7 +168,7 @@ def _report(
         coverage = Coverage.OFF_PATH
         if node.output[0] in refused:
             coverage = Coverage.REFUSED
-        elif any(value in path for value in node.input):
+        elif reads_any(node, path):
             coverage = Coverage.COVERED
         counts[node.op_type, coverage] += 1
     operators = [
