@@ -5,8 +5,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from edgefl.training.kinds import Loss
+from edgefl.training.kinds import Loss, QuantizationMode
 from edgefl.training.onnx.compile.options import CompileOptions
+from edgefl.training.onnx.compile.quantize.request import QuantizationRequest
 from edgefl.training.onnx.compile.report import Coverage, Verdict, examine
 from tests.small_models import conv_net, initializer, small_model, two_layers
 
@@ -216,3 +217,54 @@ def test_a_final_activation_that_does_not_belong_to_it_stays_and_is_told():
     assert report.prepared is not None
     assert report.prepared.manifest.output.name == "y"
     assert "as it is" in report.prepared.warnings[0]
+
+
+def branching(condition):
+    """Return two linear layers with a branch between them that reads the first one's result."""
+    bodies = [
+        helper.make_graph(
+            [helper.make_node(op, ["h"], [f"{op}_out"])],
+            op,
+            [],
+            [helper.make_tensor_value_info(f"{op}_out", TensorProto.FLOAT, ["N", 6])],
+        )
+        for op in ("Relu", "Tanh")
+    ]
+    model = two_layers()
+    model.graph.node[1].CopyFrom(
+        helper.make_node(
+            "If", ["c"], ["a"], name="branch", then_branch=bodies[0], else_branch=bodies[1]
+        )
+    )
+    for node in reversed(condition):
+        model.graph.node.insert(0, node)
+    return model
+
+
+def test_a_branch_that_reads_trained_values_inside_is_refused():
+    condition = [
+        helper.make_node("ReduceMax", ["x"], ["m"], keepdims=0),
+        helper.make_node("Cast", ["m"], ["c"], to=TensorProto.BOOL),
+    ]
+    model = branching(condition)
+    report = report_of(model)
+    assert report.verdict is Verdict.INFERENCE_ONLY
+    assert [error.found for error in report.obstacles] == ["If 'branch'"]
+    head = report_of(model, trainable="head")
+    assert head.verdict is Verdict.TRAINABLE, found(head)
+
+
+def test_a_model_without_weights_cannot_train():
+    plain = small_model([("Relu", ["x"], "y", {})], [], output=("y", ["N", 4]))
+    assert report_of(plain).verdict is Verdict.INFERENCE_ONLY
+
+
+def test_missing_calibration_and_local_choices_are_a_matter_of_options():
+    request = QuantizationRequest(mode=QuantizationMode.STATIC)
+    report = report_of(two_layers(), quantization=request)
+    assert [error.code for error in report.obstacles] == ["E-MODEL-CALIBRATION"]
+    assert report.verdict is Verdict.OPTIONS
+    report = report_of(two_layers(), local="nothing")
+    assert [error.code for error in report.obstacles] == ["E-MODEL-LOCAL"]
+    assert report.verdict is Verdict.OPTIONS
+    assert {one.coverage for one in report.operators} == {Coverage.COVERED}

@@ -19,6 +19,7 @@ from onnx import helper, numpy_helper, shape_inference
 
 from edgefl.errors import TrainingError
 from edgefl.training.onnx.compile.attributes import float_attribute, int_attribute
+from edgefl.training.onnx.compile.graph import values_read_by
 from edgefl.training.onnx.compile.select import LORA_DOWN, LORA_UP, LoraTerm
 from edgefl.training.onnx.names import PREFIX
 
@@ -135,6 +136,9 @@ class _LayerFinder:
             if node.op_type == "Transpose" and node.input[0] in self._initializers
         }
         self._readers = Counter(value for node in graph.node for value in node.input)
+        for node in graph.node:
+            # Branches and loops read outer values too.
+            self._readers.update(values_read_by(node) - set(node.input))
         self.skipped: list[str] = []
 
     def shape_of(self, weight: str) -> tuple[int, ...]:

@@ -107,7 +107,7 @@ def examine(source: onnx.ModelProto, options: CompileOptions) -> ModelReport:
     _try(obstacles, lambda: input_spec(base.graph.input[0]))
     source_names = {tensor.name for tensor in source.graph.initializer}
     plan = _try(obstacles, lambda: make_plan(base, options, source_names=source_names))
-    if plan is None and options.trainable != ALL:
+    if plan is None and (options.trainable != ALL or options.local):
         # What all layers would meet is worth knowing even if the choice of them is wrong.
         everything = replace(options, trainable=ALL, local=())
         ignored: list[EdgeflError] = []
@@ -115,7 +115,7 @@ def examine(source: onnx.ModelProto, options: CompileOptions) -> ModelReport:
     if plan is None:
         report = _report(obstacles, base.graph.node, frozenset(), frozenset())
         # With nothing to train at all, no choice of tensors helps.
-        is_hopeless = options.trainable == ALL and not options.local
+        is_hopeless = options.trainable == ALL and obstacles[-1].code == "E-MODEL-TRAINABLE"
         return replace(report, verdict=Verdict.INFERENCE_ONLY) if is_hopeless else report
     path = values_on_path(plan.forward, plan.trained)
     refused = _gradient_obstacles(plan, path, obstacles)
