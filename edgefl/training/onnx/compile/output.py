@@ -65,7 +65,7 @@ def _size(graph: onnx.GraphProto, name: str, loss: Loss) -> int:
     values = {value.name: value for value in [*graph.value_info, *graph.output]}
     tensor = values[name].type.tensor_type if name in values else onnx.TypeProto.Tensor()
     sizes = [dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim]
-    size = sizes[1] if len(sizes) == 2 else None
+    size: int | None = sizes[1] if len(sizes) == 2 else None
     is_float = tensor.elem_type in {onnx.TensorProto.FLOAT, onnx.TensorProto.UNDEFINED}
     if sizes[:1] != [None] or not size or not is_float or (size == 1 and loss.takes_labels):
         shown = ["?" if size is None else size for size in sizes]
