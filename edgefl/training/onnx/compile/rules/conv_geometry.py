@@ -90,7 +90,7 @@ class ConvGeometry:
     def unread_tail(self) -> list[int]:
         """Return, per axis, how many padded samples at the end no window reaches.
 
-        Negative where the last window hangs over the padding, as rounding up of sizes allows.
+        Negative where the windows reach further than the pads that are known so far.
         """
         return [
             size + begin + end - reach - (output - 1) * stride

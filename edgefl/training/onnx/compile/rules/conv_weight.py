@@ -92,14 +92,9 @@ def input_taps(
     """
     count = geometry.spatial_axes
     axes = range(first_spatial_axis, first_spatial_axis + count)
-    # The last window may hang over the padding, where sizes were rounded up.
-    ends = [
-        end + max(-tail, 0)
-        for end, tail in zip(geometry.pads_end, geometry.unread_tail, strict=True)
-    ]
-    if any(geometry.pads_begin) or any(ends):
+    if any(geometry.pads):
         pads = [0] * (2 * (count + 2))
-        for axis, begin, end in zip(axes, geometry.pads_begin, ends, strict=True):
+        for axis, begin, end in zip(axes, geometry.pads_begin, geometry.pads_end, strict=True):
             pads[axis], pads[count + 2 + axis] = begin, end
         x = graph.emit("Pad", x, graph.int64s(pads))
     if geometry.taps == 1 and set(geometry.strides) == {1}:
