@@ -1,6 +1,7 @@
 """Inference with given parameters: the gateway measures the global model; nothing is trained."""
 
 from collections.abc import Iterable
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,7 @@ from edgefl.training.bundle import EVAL_ONNX, Bundle, check_flat_params
 from edgefl.training.fit_checks import require_input, require_targets
 from edgefl.training.loss_values import measure
 from edgefl.training.manifest import ParameterSlot
-from edgefl.training.onnx.runtime.session import open_session
+from edgefl.training.onnx.runtime.session import graph_failed, open_session
 
 _BATCH_ROWS = 256
 
@@ -53,7 +54,7 @@ class Evaluator:
             float32 [n, ...].
 
         Raises:
-            TrainingError: Parameters that do not fit.
+            TrainingError: Parameters that do not fit, or E-GRAPH-FAILED.
             DataError: E-DATA-SHAPE or E-DATA-DTYPE.
         """
         manifest = self._manifest
@@ -66,9 +67,19 @@ class Evaluator:
         outputs = np.empty((len(x), *manifest.output.shape), np.float32)
         for start in range(0, len(x), _BATCH_ROWS):
             feed[manifest.input.name] = x[start : start + _BATCH_ROWS]
-            (found,) = self._session.run([manifest.output.name], feed)
-            outputs[start : start + _BATCH_ROWS] = found
+            rows = outputs[start : start + _BATCH_ROWS]
+            rows[:] = self._run(feed, rows.shape)
         return outputs
+
+    def _run(self, feed: dict[str, Inputs], shape: tuple[int, ...]) -> NDArray[np.float32]:
+        try:
+            (found,) = self._session.run([self._manifest.output.name], feed)
+        except Exception as error:  # its exception types share no base
+            raise graph_failed(EVAL_ONNX, error) from error
+        if found.shape != shape or found.dtype != np.float32:
+            mismatch = f"{found.dtype} {list(found.shape)} where {list(shape)} was wanted"
+            raise graph_failed(EVAL_ONNX, ValueError(mismatch))
+        return cast("NDArray[np.float32]", found)
 
     def evaluate(
         self,

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from edgefl.training.base import Inputs
 from edgefl.training.bundle import FEATURES_ONNX, Bundle
 from edgefl.training.kinds import Provider
-from edgefl.training.onnx.runtime.session import open_session
+from edgefl.training.onnx.runtime.session import graph_failed, open_session
 
 _CHUNK_ROWS = 64
 
@@ -56,6 +56,9 @@ class FeatureMaker:
 
         Returns:
             For each feature of the manifest an array [m, ...] of its type.
+
+        Raises:
+            TrainingError: E-GRAPH-FAILED.
         """
         features = self._manifest.features
         found: list[NDArray[np.generic]] = [
@@ -64,8 +67,15 @@ class FeatureMaker:
         wanted = [spec.name for spec in features]
         for start in range(0, len(x), _CHUNK_ROWS):
             rows = x[start : start + _CHUNK_ROWS]
-            results = self._session.run(wanted, {self._manifest.input.name: rows})
+            try:
+                results = self._session.run(wanted, {self._manifest.input.name: rows})
+            except Exception as error:  # its exception types share no base
+                raise graph_failed(FEATURES_ONNX, error) from error
             for array, result in zip(found, results, strict=True):
-                array[start : start + _CHUNK_ROWS] = result
+                part = array[start : start + _CHUNK_ROWS]
+                if (result.shape, result.dtype) != (part.shape, part.dtype):
+                    mismatch = f"{result.dtype} {list(result.shape)} for {list(part.shape)}"
+                    raise graph_failed(FEATURES_ONNX, ValueError(mismatch))
+                part[:] = result
         self.rows_computed += len(x)
         return found

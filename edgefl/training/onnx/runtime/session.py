@@ -90,3 +90,22 @@ def open_session(
             "install an onnxruntime built for this GPU, or use the CPU: --provider cpu",
         )
     return session
+
+
+def graph_failed(name: str, error: Exception) -> TrainingError:
+    """Return E-GRAPH-FAILED for what onnxruntime raised while it ran or bound a graph.
+
+    A bundle comes from a peer: what its graphs make of their inputs shows only when they run, and
+    onnxruntime's errors share no base with ours.
+
+    Args:
+        name: Of the file in the bundle.
+        error: What was raised.
+    """
+    first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return TrainingError(
+        "E-GRAPH-FAILED",
+        f"a {name} that runs and gives what the manifest says",
+        f"onnxruntime {onnxruntime.__version__} says: {first_line[:200]}",
+        "prepare the bundle anew with 'edgefl model prepare', which runs it once",
+    )

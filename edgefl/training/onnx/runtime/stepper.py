@@ -7,10 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgefl.training.base import Targets
+from edgefl.training.bundle import TRAIN_ONNX
 from edgefl.training.kinds import Optimizer
 from edgefl.training.manifest import Manifest, ParameterSlot, TensorSpec
 from edgefl.training.onnx import names
 from edgefl.training.onnx.runtime.quiet import onnxruntime
+from edgefl.training.onnx.runtime.session import graph_failed
 
 _State = NDArray[np.float32]
 
@@ -31,7 +33,11 @@ class Stepper:
     """
 
     def __init__(self, session: onnxruntime.InferenceSession, manifest: Manifest) -> None:
-        """Allocate two sets; all values are zero."""
+        """Allocate two sets; all values are zero.
+
+        Raises:
+            TrainingError: E-GRAPH-FAILED when the graph lacks an input or output of the manifest.
+        """
         self._session = session
         self._manifest = manifest
         self._data_specs: Sequence[TensorSpec] = manifest.features or (manifest.input,)
@@ -59,7 +65,10 @@ class Stepper:
         self._rng = np.random.default_rng(0)
         self._current = 0
         self._steps = 0
-        self._bindings = [self._bind(0, 1), self._bind(1, 0)]
+        try:
+            self._bindings = [self._bind(0, 1), self._bind(1, 0)]
+        except Exception as error:  # names and types that the graph lacks
+            raise graph_failed(TRAIN_ONNX, error) from error
         self._buffers: dict[str, NDArray[np.generic]] = {}
         self.rows = 0
         self.set_batch(1)
@@ -133,7 +142,10 @@ class Stepper:
         self._buffers[names.SAMPLE_WEIGHT] = np.zeros(rows, np.float32)
         for binding in self._bindings:
             for name, buffer in self._buffers.items():
-                binding.bind_ortvalue_input(name, _shared(buffer))
+                try:
+                    binding.bind_ortvalue_input(name, _shared(buffer))
+                except Exception as error:  # a name or type that the graph lacks
+                    raise graph_failed(TRAIN_ONNX, error) from error
 
     def step(
         self,
@@ -150,6 +162,9 @@ class Stepper:
 
         Returns:
             The loss before the step.
+
+        Raises:
+            TrainingError: E-GRAPH-FAILED.
         """
         filled = len(weights)
         sources = [*data, targets, weights]
@@ -161,7 +176,10 @@ class Stepper:
             self._numbers[names.STEP][0] = self._steps
         for numbers in self._rounding.values():
             self._rng.random(dtype=np.float32, out=numbers)
-        self._session.run_with_iobinding(self._bindings[self._current])
+        try:
+            self._session.run_with_iobinding(self._bindings[self._current])
+        except Exception as error:  # its exception types share no base
+            raise graph_failed(TRAIN_ONNX, error) from error
         self._current = 1 - self._current
         return float(self._loss)
 
