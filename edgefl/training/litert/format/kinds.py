@@ -119,6 +119,7 @@ class Builtin(enum.IntEnum):
     REDUCE_MIN = 89
     SQUARE = 92
     FILL = 94
+    FLOOR_MOD = 95
     LEAKY_RELU = 98
     SQUARED_DIFFERENCE = 99
     ABS = 101
@@ -233,6 +234,7 @@ _PLAIN = {
     Builtin.LOGICAL_NOT: 63,
     Builtin.SQUARE: 66,
     Builtin.FILL: 68,
+    Builtin.FLOOR_MOD: 72,
     Builtin.SQUARED_DIFFERENCE: 76,
     Builtin.ABS: 78,
     Builtin.REVERSE_V2: 81,

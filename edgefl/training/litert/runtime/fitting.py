@@ -88,8 +88,9 @@ def rounding_inputs(manifest: Manifest, entry: Entry) -> Expected:
     }
 
 
-def train_outputs(manifest: Manifest) -> Expected:
+def train_outputs(manifest: Manifest, rows: int) -> Expected:
     """Return what a training step gives."""
+    norms = {names.EXAMPLE_NORMS: _floats((rows,))} if manifest.clips_examples else {}
     trained = (*manifest.parameters, *manifest.local)
     return {
         **{names.updated(slot.name): _floats(slot.shape) for slot in trained},
@@ -99,6 +100,7 @@ def train_outputs(manifest: Manifest) -> Expected:
             for slot in trained
         },
         names.LOSS: _floats(()),
+        **norms,
     }
 
 

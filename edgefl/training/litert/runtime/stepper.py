@@ -66,7 +66,7 @@ class LitertModel:
         self.rounding = rounding_inputs(manifest, train)
         wanted = {**train_inputs(manifest, self.rows), **self.rounding}
         require_tensors(train.inputs, wanted, what="inputs of a step")
-        require_tensors(train.outputs, train_outputs(manifest), what="outputs of a step")
+        require_tensors(train.outputs, train_outputs(manifest, self.rows), what="outputs of a step")
         require_tensors(
             infer.inputs, infer_inputs(manifest, infer, self.rows), what="inputs of inference"
         )

@@ -60,6 +60,7 @@ CASES = {
     "Equal": ("Equal", [np.round(X), np.round(floats(3, 4))], {}),
     "And": ("And", [BOOLS, ~BOOLS], {}),
     "Or": ("Or", [BOOLS, ~BOOLS], {}),
+    "Mod": ("Mod", [np.array([[7, -7, 5]], np.int32), np.array([3, 3, -3], np.int32)], {}),
     "Where": ("Where", [BOOLS, X, floats(4)], {}),
     "Where of rows": ("Where", [BOOLS[:1], X, -X], {}),
     "Cast to int": ("Cast", [X], {"to": TensorProto.INT32}),

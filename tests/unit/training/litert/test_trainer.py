@@ -267,6 +267,32 @@ def test_two_threads_give_the_same_to_rounding(bundle):
     assert np.abs(trainers[0].delta() - trainers[1].delta()).max() < 1e-6
 
 
+@pytest.mark.parametrize("net", NETS)
+@pytest.mark.parametrize("trainable", ["lora:2", "last:2", "biases"])
+def test_parts_of_a_model_train_alike(net, trainable):
+    make, classes, lr = NETS[net]
+    model = make()
+    _compare(prepare(model, trainable=trainable), labelled(model, 32, classes), lr)
+
+
+@pytest.mark.parametrize("net", NETS)
+def test_clipped_examples_train_alike(net):
+    make, classes, lr = NETS[net]
+    model = make()
+    bundle = prepare(model, clips_examples=True)
+    _compare(bundle, labelled(model, 32, classes), lr, example_clip=0.3)
+
+
+def _compare(bundle, data, lr, **settings):
+    trainers = OnnxTrainer(bundle), LitertTrainer(bundle)
+    for trainer in trainers:
+        fit(trainer, *data, epochs=2, lr=lr, **settings)
+    deltas = [trainer.delta() for trainer in trainers]
+    largest = np.abs(deltas[0]).max()
+    assert largest > 1e-3
+    assert np.abs(deltas[0] - deltas[1]).max() < 1e-4 * largest
+
+
 def test_small_weight_gradients_are_one_convolution_each():
     codes = _codes_of_a_step(demo_model(7))
     # Two forward, one for each weight.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx
 
-from edgefl.training.litert.compile.lowering import Lowering, onnx_kind
+from edgefl.training.litert.compile.lowering import Lowering, Unsupported, onnx_kind
 from edgefl.training.litert.compile.rules.registry import lowers
 from edgefl.training.litert.format.kinds import Builtin
 from edgefl.training.onnx.compile.attributes import float_attribute, int_attribute
@@ -36,6 +36,7 @@ _PAIRS = {
     "Div": Builtin.DIV,
     "Max": Builtin.MAXIMUM,
     "Min": Builtin.MINIMUM,
+    "Mod": Builtin.FLOOR_MOD,
     "Mul": Builtin.MUL,
     "Or": Builtin.LOGICAL_OR,
     "Pow": Builtin.POW,
@@ -91,6 +92,9 @@ def same(low: Lowering, node: onnx.NodeProto) -> None:
 def pairs(low: Lowering, node: onnx.NodeProto) -> None:
     """Write an operator of two operands, or of several taken two at a time."""
     code = (_PAIRS | _COMPARISONS)[node.op_type]
+    if node.op_type == "Mod" and int_attribute(node, "fmod", 0):
+        message = "a remainder with the sign of the first operand"
+        raise Unsupported(message)
     if len(node.input) == 1:
         same(low, node)
         return
