@@ -87,7 +87,7 @@ def sound_net():
 
 
 def word_net():
-    """An embedding, attention of one head, normalisation over the last axis."""
+    """An embedding, attention of one head, normalisation over the last axis, GELU."""
     net = Net(3)
     words = net.emit("Gather", net.weight("words", 11, 8), "x")
     query, key, value = (net.emit("MatMul", words, net.weight(f"a{i}", 8, 8)) for i in range(3))
@@ -97,7 +97,10 @@ def word_net():
     total = net.emit("Add", words, mixed)
     ones = net.given("ln.scale", np.ones(8, np.float32))
     normal = net.emit("LayerNormalization", total, ones, net.weight("ln.bias", 8), axis=-1)
-    mean = net.emit("ReduceMean", normal, axes=[1], keepdims=0)
+    bent = net.emit("Erf", net.emit("Mul", normal, net.given("root", np.float32(0.70710677))))
+    shifted = net.emit("Add", bent, net.given("one", np.float32(1)))
+    gelu = net.emit("Mul", net.emit("Mul", normal, shifted), net.given("half", np.float32(0.5)))
+    mean = net.emit("ReduceMean", gelu, axes=[1], keepdims=0)
     head = net.weight("head", 3, 8), net.weight("head.bias", 3)
     return net.model(net.emit("Gemm", mean, *head, transB=1), 3, 6, kind=INT64)
 
