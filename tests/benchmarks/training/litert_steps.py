@@ -3,7 +3,8 @@
     python -m tests.benchmarks.training.litert_steps [--tflite .venv-tflite/bin/python]
 
 Each side runs in a process of its own, several times in turn, one thread; what counts is the median
-of all steps, data copying and Python's part of a step included. `scripts/test` makes the
+processor time of all steps, data copying and Python's part of a step included: other load on the
+machine hardly touches it. `scripts/test` makes the
 environment for tflite-runtime.
 """
 
@@ -38,7 +39,7 @@ def make_bundles(folder: Path) -> None:
 
 
 def time_steps(side: str, bundle_path: Path) -> list[float]:
-    """Return the duration of each step, microseconds."""
+    """Return the processor time of a step, microseconds, each value the mean of ten."""
     trainer: Trainer
     if side == "onnxruntime":
         from edgefl.training.onnx.runtime.trainer import OnnxTrainer
@@ -53,9 +54,9 @@ def time_steps(side: str, bundle_path: Path) -> list[float]:
     y = rng.integers(0, trainer.manifest.classes, BATCH)
     times_us = []
     for _ in range(STEPS):
-        started_s = time.perf_counter()
+        started_s = time.process_time()
         trainer.fit(x, y, epochs=10, batch_size=BATCH, lr=0.01, rng=rng)
-        times_us.append((time.perf_counter() - started_s) * 1e5)
+        times_us.append((time.process_time() - started_s) * 1e5)
     return times_us[5:]
 
 
