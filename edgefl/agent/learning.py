@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgefl.agent.models import KeptModel, ModelRecord, ModelShelf
-from edgefl.data.schema import schema_of
+from edgefl.data.schema import DataSchema, schema_of
 from edgefl.data.source import DataSource
 from edgefl.errors import DataError, StorageError
 from edgefl.protocol.plan import SessionPlan
@@ -30,11 +30,13 @@ from edgefl.types import Update
 _LOGGER = logging.getLogger(__name__)
 _MARGIN = 0.1
 """A loss counts as worse beyond this share: losses on a few examples waver from round to round."""
-_EMPTY_PAUSE_S = 60.0
+_LEAST_PAUSE_S = 10.0
+_MOST_LOOKING_SHARE = 0.01
 _MISFITS = frozenset(
     {"E-DATA-SHAPE", "E-DATA-WINDOW", "E-DATA-DTYPE", "E-DATA-TARGET", "E-DATA-LABEL"}
 )
 """Data that will not fit in the next round either: the operator must act."""
+_PASSING = frozenset({"E-DATA-EMPTY", "E-DATA-LOCKED"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +64,7 @@ class LocalLearner:
         threads: Threads within an operator.
         validation_share: Share of the examples that is not trained on, but measured with; with 0
             models are measured on what they are trained on.
-        now_s: A clock that never goes back.
+        cpu_s: CPU seconds of the calling thread; waiting for a lock costs none.
     """
 
     def __init__(
@@ -73,7 +75,7 @@ class LocalLearner:
         able: Sequence[ProbedBackend],
         threads: int = 1,
         validation_share: float = 0.0,
-        now_s: Callable[[], float] = time.monotonic,
+        cpu_s: Callable[[], float] = time.thread_time,
     ) -> None:
         """Open nothing yet."""
         self._source = source
@@ -81,14 +83,20 @@ class LocalLearner:
         self._able = able
         self._threads = threads
         self._validation_share = validation_share
-        self._now_s = now_s
+        self._cpu_s = cpu_s
         self._opened: tuple[bytes, Trainer, Backend] | None = None
-        self._empty_until_s: float | None = None
+        self._missing = ""
+        self._pause_s = _LEAST_PAUSE_S
 
     @property
     def has_data(self) -> bool:
-        """Tell whether there were examples when last looked, or it is time to look again."""
-        return self._empty_until_s is None or self._now_s() >= self._empty_until_s
+        """Tell whether there were examples when last looked; without, rounds are declined."""
+        return not self._missing
+
+    @property
+    def pause_s(self) -> float:
+        """Return how long to wait before looking again: most of the time a device rests."""
+        return self._pause_s
 
     def look(self) -> None:
         """Read the source once at the start, so that mistakes show at once.
@@ -97,11 +105,19 @@ class LocalLearner:
             DataError: The source cannot be used. That there are no examples yet is no mistake.
         """
         try:
-            self._source.read()
+            self._read(None)
         except DataError as error:
-            if error.code != "E-DATA-EMPTY":
+            if not is_awaited(error, self._source):
                 raise
-            self._note_empty(error)
+
+    def look_again(self) -> None:
+        """Read the source while there are no examples; whatever is wrong, it is looked at again."""
+        schema = None if self._opened is None else schema_of(self._opened[1].manifest)
+        try:
+            self._read(schema)
+        except DataError:
+            return
+        _LOGGER.info("examples are there: this device takes part in rounds again")
 
     def learn(self, plan: SessionPlan, bundle: bytes, parameters: bytes) -> Learned:
         """Train for a round.
@@ -117,7 +133,7 @@ class LocalLearner:
             EnvironmentProblem: No backend here runs this bundle.
         """
         trainer, backend = self._open(plan.bundle_sha256, bundle)
-        data = self._read(trainer)
+        data = self._read(schema_of(trainer.manifest))
         training, validation = split_rows(data, self._validation_share)
         keeper = _Keeper(self._shelf, plan, bundle, validation)
         keeper.take_global(trainer, parse_parameters(parameters))
@@ -147,24 +163,36 @@ class LocalLearner:
             self._opened = (sha256, trainer, backend)
         return self._opened[1], self._opened[2]
 
-    def _read(self, trainer: Trainer) -> TrainingData:
+    def _read(self, schema: DataSchema | None) -> TrainingData:
+        """Read, and note whether there are examples."""
+        started_s = self._cpu_s()
         try:
-            data = self._source.read(schema_of(trainer.manifest))
+            data = self._source.read(schema)
         except DataError as error:
-            if error.code == "E-DATA-EMPTY":
-                self._note_empty(error)
+            took_s = self._cpu_s() - started_s
+            self._pause_s = max(_LEAST_PAUSE_S, took_s / _MOST_LOOKING_SHARE)
+            # Said once, not each time that it is looked at.
+            if str(error) != self._missing:
+                _LOGGER.warning(
+                    "no examples; rounds are declined, and it is looked again every %.0f s: %s",
+                    self._pause_s,
+                    error,
+                )
+            self._missing = str(error)
             raise
-        self._empty_until_s = None
+        self._missing = ""
         return data
 
-    def _note_empty(self, error: DataError) -> None:
-        self._empty_until_s = self._now_s() + _EMPTY_PAUSE_S
-        _LOGGER.warning(
-            "no examples: rounds are declined, and %s is read again in %.0f s (%s)",
-            self._source.name,
-            _EMPTY_PAUSE_S,
-            error.code,
-        )
+
+def is_awaited(error: DataError, source: DataSource) -> bool:
+    """Tell whether examples may come without anyone's help.
+
+    They may if the source is there but empty or locked, or if it is not there yet and a settings
+    file names it. A path in a command line that is not there is more likely misspelt.
+    """
+    if error.code == "E-DATA-MISSING":
+        return source.awaits_files
+    return error.code in _PASSING
 
 
 def is_misfit(error: DataError) -> bool:

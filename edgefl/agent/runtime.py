@@ -71,6 +71,7 @@ class AgentRuntime:
         self._wait_s = wait_s
         self._events: asyncio.Queue[AgentEvent] = asyncio.Queue(_MAX_EVENTS)
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="training")
+        self._lacks_data = asyncio.Event()
         self._jobs: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
@@ -86,6 +87,7 @@ class AgentRuntime:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._read_transport(), name="transport")
                 group.create_task(self._watch_for_gateway(), name="gateway watch")
+                group.create_task(self._watch_data(), name="data watch")
                 group.create_task(self._work(group), name="core")
         except ExceptionGroup as group_error:
             raise first_known(group_error) from group_error
@@ -147,6 +149,16 @@ class AgentRuntime:
                     now_s - started_s,
                 )
 
+    async def _watch_data(self) -> None:
+        """Look again while there are no examples; the thread that trains also reads."""
+        loop = asyncio.get_running_loop()
+        while True:
+            if self._learner.has_data:
+                self._lacks_data.clear()
+                await self._lacks_data.wait()
+            await asyncio.sleep(self._learner.pause_s)
+            await loop.run_in_executor(self._worker, self._learner.look_again)
+
     async def _work(self, group: asyncio.TaskGroup) -> None:
         while True:
             event = await self._next_event()
@@ -192,6 +204,8 @@ class AgentRuntime:
             time.monotonic() - started_s,
         )
         await self._events.put(ended)
+        if not self._learner.has_data:
+            self._lacks_data.set()
 
     def _train_now(self, effect: RunTraining) -> TrainingEnded:
         session_id = effect.plan.session_id
@@ -208,7 +222,7 @@ class AgentRuntime:
         return TrainingEnded(
             session_id=session_id,
             update=learned.update,
-            note=f"trained on {learned.backend}",
+            note=f"trained {learned.examples} examples on {learned.backend}",
             examples=learned.examples,
             backend=str(learned.backend),
         )

@@ -49,7 +49,7 @@ def read_header(path: Path, form: CsvFormat, wanted: Sequence[str] = ()) -> Head
         wanted: Columns that are needed; they help to find the delimiter.
 
     Raises:
-        DataError: E-DATA-MISSING, E-DATA-EMPTY or E-DATA-ENCODING.
+        DataError: E-DATA-MISSING, E-DATA-UNREADABLE, E-DATA-EMPTY or E-DATA-ENCODING.
     """
     try:
         with path.open("rb") as file:
@@ -75,10 +75,11 @@ def read_header(path: Path, form: CsvFormat, wanted: Sequence[str] = ()) -> Head
 
 
 def _header_text(path: Path, line: bytes, form: CsvFormat) -> str:
-    if not line.strip():
+    is_open = len(line) < _LONGEST_LINE_BYTES and not line.endswith(b"\n")
+    if not line.strip() or (is_open and not form.names):
         raise DataError(
             "E-DATA-EMPTY",
-            "a first line with column names",
+            "a first line with column names, and rows below it",
             f"none in {path.name}",
             "log some rows",
         )
@@ -115,8 +116,9 @@ def _likely_delimiter(text: str, fields: int) -> str:
 
 def unreadable(path: Path, error: OSError) -> DataError:
     """Return the error for a file that the system does not give."""
+    is_missing = isinstance(error, FileNotFoundError)
     return DataError(
-        "E-DATA-MISSING",
+        "E-DATA-MISSING" if is_missing else "E-DATA-UNREADABLE",
         f"a readable file or folder at {path}",
         error.strerror or type(error).__name__,
         "check the path and its permissions",

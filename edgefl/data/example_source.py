@@ -47,6 +47,11 @@ class NpzSource:
         """Return how the source is called in messages."""
         return self._name
 
+    @property
+    def awaits_files(self) -> bool:
+        """Tell whether a path may be made later; see `DataSource.awaits_files`."""
+        return self._settings.is_described
+
     def read(self, schema: DataSchema | None = None) -> TrainingData:
         """Read the examples as they are now; see `DataSource.read`."""
         return self.examine(schema).training_data(schema, self._name)
@@ -71,13 +76,16 @@ class NpzSource:
                 [found], self._settings, account, self._name, needs_targets=needs_targets
             )
         newest_first: list[NpzExamples] = []
+        defects: list[DataError] = []
         for path in reversed(listing.paths):
             if _is_full(newest_first, retention):
                 break
-            examples = self._one_of_many(path, read, account)
+            examples = self._one_of_many(path, read, account, defects)
             if examples is not None and _joins(examples, newest_first, path, account):
                 newest_first.append(examples)
                 account.files += 1
+        if not newest_first and defects:
+            raise defects[0]
         if not newest_first:
             raise DataError(
                 "E-DATA-EMPTY",
@@ -90,7 +98,11 @@ class NpzSource:
         )
 
     def _one_of_many(
-        self, path: Path, read: Callable[[Path], NpzExamples], account: Account
+        self,
+        path: Path,
+        read: Callable[[Path], NpzExamples],
+        account: Account,
+        defects: list[DataError],
     ) -> NpzExamples | None:
         try:
             age_s = self._now() - path.stat().st_mtime
@@ -105,6 +117,7 @@ class NpzSource:
             if error.code == "E-DATA-DAMAGED" and abs(age_s) < _STILL_WRITTEN_S:
                 account.leave_out(LeftOut.UNFINISHED, path.name)
                 return None
+            defects.append(error)
             account.leave_out(LeftOut.BAD_FILE, path.name)
             account.note(f"{path.name}: {error}")
         return None
@@ -200,6 +213,11 @@ class PythonSource:
     def name(self) -> str:
         """Return how the source is called in messages."""
         return self._name
+
+    @property
+    def awaits_files(self) -> bool:
+        """Tell that what is missing is an error: code is not made while an agent runs."""
+        return False
 
     def read(self, schema: DataSchema | None = None) -> TrainingData:
         """Call the function; see `DataSource.read`."""

@@ -39,7 +39,7 @@ def list_recordings(path: Path, suffixes: Sequence[str], most_bytes: int) -> Lis
         most_bytes: Files are taken from the newest on until this many bytes are reached.
 
     Raises:
-        DataError: E-DATA-MISSING or E-DATA-EMPTY.
+        DataError: E-DATA-MISSING, E-DATA-UNREADABLE or E-DATA-EMPTY.
     """
     try:
         if not path.is_dir():
@@ -77,12 +77,12 @@ def require_regular(path: Path) -> None:
     """Refuse what is no file; reading a pipe would wait for its writer for ever.
 
     Raises:
-        DataError: E-DATA-MISSING.
+        DataError: E-DATA-UNREADABLE.
         OSError: There is nothing, or no right to look.
     """
     if not stat.S_ISREG(path.stat().st_mode):
         raise DataError(
-            "E-DATA-MISSING", f"a file or folder at {path}", "neither", "check the path"
+            "E-DATA-UNREADABLE", f"a file or folder at {path}", "neither", "check the path"
         )
 
 
@@ -95,7 +95,7 @@ def has_any(folder: Path, suffixes: Sequence[str]) -> bool:
     """Tell whether a folder holds recordings with one of the suffixes.
 
     Raises:
-        DataError: E-DATA-MISSING: it cannot be listed.
+        DataError: E-DATA-MISSING or E-DATA-UNREADABLE.
     """
     try:
         return any(

@@ -10,6 +10,8 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
+from edgefl.data.csv_rows import unreadable
+from edgefl.data.folder import require_regular
 from edgefl.data.schema import DataSchema
 from edgefl.data.settings import MEBIBYTE, Retention
 from edgefl.errors import DataError
@@ -67,8 +69,7 @@ def load_npz(
         float32 examples with int64 labels or float32 values.
 
     Raises:
-        DataError: E-DATA-MISSING, E-DATA-DAMAGED, E-DATA-TOO-LARGE, E-DATA-KEYS, E-DATA-DTYPE,
-            E-DATA-LENGTH, E-DATA-EMPTY, E-DATA-NOT-FINITE, E-DATA-SHAPE or E-DATA-LABEL.
+        DataError: As for `read_npz`; E-DATA-EMPTY, E-DATA-NOT-FINITE, E-DATA-SHAPE or E-DATA-LABEL.
     """
     examples = read_npz(path, None, _WHOLE_FILE)
     data = TrainingData(x=examples.x, y=examples.y)
@@ -101,16 +102,17 @@ def read_npz(
         needs_targets: Whether y must be there and usable.
 
     Raises:
-        DataError: E-DATA-MISSING, E-DATA-DAMAGED, E-DATA-TOO-LARGE, E-DATA-KEYS, E-DATA-DTYPE or
-            E-DATA-LENGTH.
+        DataError: E-DATA-MISSING, E-DATA-UNREADABLE, E-DATA-DAMAGED, E-DATA-TOO-LARGE, E-DATA-KEYS,
+            E-DATA-DTYPE or E-DATA-LENGTH.
         ConfigError: E-DATA-CONFIG: not even one example fits the limit.
     """
-    if not path.is_file():
-        raise DataError(
-            "E-DATA-MISSING", f"a data file at {path}", "no such file", "check the path"
-        )
     try:
-        with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+        require_regular(path)
+        opened = path.open("rb")
+    except OSError as error:
+        raise unreadable(path, error) from error
+    try:
+        with opened as file, zipfile.ZipFile(file) as archive:
             has_y = "y.npy" in archive.namelist()
             wanted = ("x", "y") if has_y or needs_targets else ("x",)
             _require_members(archive, wanted, path, retention)

@@ -44,6 +44,11 @@ class RowSource:
         """Return how the source is called in messages."""
         return self._name
 
+    @property
+    def awaits_files(self) -> bool:
+        """Tell whether a path may be made later; see `DataSource.awaits_files`."""
+        return self._settings.is_described
+
     def read(self, schema: DataSchema | None = None) -> TrainingData:
         """Read the examples as they are now; see `DataSource.read`."""
         reading = self.examine(schema)
@@ -195,6 +200,7 @@ def _read_files(one_pass: _Pass) -> None:
     account = one_pass.account
     account.skipped_bytes += listing.skipped_bytes
     first_error: DataError | None = None
+    empty: DataError | None = None
     # All of the newest files fit; only the oldest of them may have to be cut.
     newer_bytes = [_size_bytes(path) for path in listing.paths]
     for position, path in enumerate(listing.paths):
@@ -205,11 +211,16 @@ def _read_files(one_pass: _Pass) -> None:
         except DataError as error:
             if not listing.is_folder:
                 raise
+            if error.code == "E-DATA-EMPTY":
+                empty = error
+                account.leave_out(LeftOut.UNFINISHED, path.name)
+                continue
             first_error = first_error or error
             account.leave_out(LeftOut.BAD_FILE, path.name)
             account.note(f"{path.name}: {error}")
-    if account.files == 0 and first_error is not None:
-        raise first_error
+    unusable = first_error or empty
+    if account.files == 0 and unusable is not None:
+        raise unusable
 
 
 def _size_bytes(path: Path) -> int:

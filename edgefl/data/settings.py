@@ -333,6 +333,7 @@ class SourceSettings:
         retention: How much is read and kept.
         csv: How text files are written.
         bad_rows: What to do with rows or examples that cannot be used.
+        is_described: Whether a settings file says all this, rather than a command line.
     """
 
     kind: Kind
@@ -345,6 +346,7 @@ class SourceSettings:
     retention: Retention = field(default_factory=Retention)
     csv: CsvFormat = field(default_factory=CsvFormat)
     bad_rows: BadRows = BadRows.DROP
+    is_described: bool = False
 
     def __post_init__(self) -> None:
         """Check that the parts fit each other.

@@ -69,6 +69,7 @@ def _settings(kind: Kind, tables: Mapping[str, "_Table"], folder: Path) -> Sourc
         table=table,
         entry=source.text("entry") if kind is Kind.PYTHON else "",
         bad_rows=source.choice("bad_rows", BadRows, default),
+        is_described=True,
         columns=columns,
         windowing=None if columns is None else _windowing(tables["window"], columns),
         labels=Labels(

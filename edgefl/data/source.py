@@ -39,6 +39,14 @@ class DataSource(Protocol):
         """Return how the source is called in messages: one line, no data."""
         ...
 
+    @property
+    def awaits_files(self) -> bool:
+        """Tell whether files and folders that are not there may still be made by their logger.
+
+        A settings file names them, once and for all. A path in a command line may be misspelt.
+        """
+        ...
+
     def read(self, schema: DataSchema | None = None) -> TrainingData:
         """Read the examples as they are now.
 
@@ -161,6 +169,10 @@ class _Spar:
     @property
     def name(self) -> str:
         return f"{_SPAR}{self._person}-{self._arm.name.lower()}"
+
+    @property
+    def awaits_files(self) -> bool:
+        return False
 
     def read(self, schema: DataSchema | None = None) -> TrainingData:
         return self.examine(schema).training_data(schema, self.name)

@@ -50,7 +50,8 @@ class SqliteTable:
         """Return the table's columns.
 
         Raises:
-            DataError: E-DATA-MISSING, E-DATA-TABLE, E-DATA-DAMAGED or E-DATA-LOCKED.
+            DataError: E-DATA-MISSING, E-DATA-UNREADABLE, E-DATA-EMPTY, E-DATA-TABLE,
+                E-DATA-DAMAGED, E-DATA-LOCKED or E-DATA-SQLITE.
         """
         try:
             with closing(self._connect()) as connection:
@@ -128,6 +129,13 @@ class SqliteTable:
                 "AND name NOT LIKE 'sqlite_%'"
             )
         )
+        if not tables:
+            raise DataError(
+                "E-DATA-EMPTY",
+                f"a table {self._table!r} in {self._path.name}",
+                "no table at all",
+                "log some rows",
+            )
         if self._table not in tables:
             raise DataError(
                 "E-DATA-TABLE",

@@ -148,7 +148,6 @@ def _save(path: Path, **arrays: np.ndarray) -> None:
         (lambda _: None, "E-DATA-MISSING"),
         (lambda path: path.write_bytes(b"PK\x03\x04 cut off"), "E-DATA-DAMAGED"),
         (lambda path: path.write_bytes(b""), "E-DATA-DAMAGED"),
-        (lambda path: _save(path, x=_x(0), y=np.zeros(0, np.int64)), "E-DATA-EMPTY"),
         (lambda path: _save(path, x=_x(3, np.nan), y=np.zeros(3, np.int64)), "E-DATA-NOT-FINITE"),
         (lambda path: _save(path, x=_x(3, np.inf), y=np.zeros(3, np.int64)), "E-DATA-NOT-FINITE"),
         (lambda path: _save(path, x=_x(3), y=np.zeros(2, np.int64)), "E-DATA-LENGTH"),

@@ -1,6 +1,8 @@
 """Local training for rounds: fresh data, kept models, roll-back, and data that will not do."""
 
 import dataclasses
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -143,19 +145,113 @@ def test_a_full_disk_costs_no_update(learner, monkeypatch, caplog):
     assert "E-MODEL-WRITE" in caplog.text
 
 
-def test_no_data_declines_rounds_for_a_while(tmp_path):
+def test_without_data_rounds_are_declined_until_some_are_seen(tmp_path, caplog):
     nothing = np.zeros((0, 12), np.float32), np.zeros(0, np.int64)
     write(tmp_path / "data.npz", *nothing)
-    now = [100.0]
-    learner = make_learner(tmp_path, now_s=lambda: now[0])
+    learner = make_learner(tmp_path)
+    assert learner.has_data
     learner.look()
+    learner.look_again()
     assert not learner.has_data
-    now[0] += 61
-    assert learner.has_data  # Time to look again.
+    assert caplog.text.count("rounds are declined") == 1
+    write(tmp_path / "data.npz", *easy_data())
+    learner.look_again()
+    assert learner.has_data
+    write(tmp_path / "data.npz", *nothing)
     with pytest.raises(DataError, match="E-DATA-EMPTY") as caught:
         learner.learn(Plan(), BUNDLE_BYTES, bytes_of(BUNDLE.initial_params))
     assert not is_misfit(caught.value)
     assert not learner.has_data
+
+
+def test_looking_takes_a_hundredth_of_the_time_at_most(tmp_path):
+    ticks = iter([0.0, 0.05, 100.0, 102.5])
+    learner = make_learner(
+        tmp_path,
+        source=open_source(str(tmp_path / "none.npz")),
+        cpu_s=lambda: next(ticks),
+    )
+    learner.look_again()
+    assert learner.pause_s == 10
+    learner.look_again()
+    assert learner.pause_s == pytest.approx(250)
+
+
+SETTINGS = {
+    "csv": '[source]\nkind = "csv"\npath = "log"\n{rows}',
+    "sqlite": '[source]\nkind = "sqlite"\npath = "log.db"\ntable = "log"\n{rows}',
+    "npz": '[source]\nkind = "npz"\npath = "log.npz"\n',
+    "python": '[source]\nkind = "python"\nentry = "log.py:log"\n',
+}
+ROWS = '[columns]\nchannels = ["a"]\nlabel = "k"\n[window]\nlength = 1\n'
+
+
+def described(tmp_path, kind):
+    (tmp_path / "sensor.toml").write_text(SETTINGS[kind].format(rows=ROWS))
+    return make_learner(tmp_path, source=open_source(str(tmp_path / "sensor.toml")))
+
+
+@pytest.mark.parametrize("kind", ["csv", "sqlite", "npz"])
+def test_what_a_settings_file_names_may_come_later(tmp_path, kind):
+    learner = described(tmp_path, kind)
+    learner.look()
+    assert not learner.has_data
+
+
+@pytest.mark.parametrize("name", ["log.csv", "log.db:log", "log.npz"])
+def test_a_path_in_a_command_line_must_be_there(tmp_path, name):
+    learner = make_learner(tmp_path, source=open_source(str(tmp_path / name)))
+    with pytest.raises(DataError, match="E-DATA-MISSING"):
+        learner.look()
+
+
+def test_code_that_is_missing_does_not_come_later(tmp_path):
+    with pytest.raises(DataError, match="E-DATA-PYTHON"):
+        described(tmp_path, "python").look()
+
+
+@pytest.mark.parametrize("content", ["", "a,k", "a,k\n", "a,k\n1,\n"])
+def test_a_file_without_rows_yet_is_waited_for(tmp_path, content):
+    (tmp_path / "log.csv").write_text(content.replace("k", "label"))
+    learner = make_learner(tmp_path, source=open_source(str(tmp_path / "log.csv")))
+    learner.look()
+    assert not learner.has_data
+    with (tmp_path / "log.csv").open("w") as file:
+        file.write("a,label\n1,0\n")
+    learner.look_again()
+    assert learner.has_data
+
+
+def test_a_database_without_tables_or_held_by_its_logger_is_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr("edgefl.data.sqlite_rows._WAIT_S", 0.05)
+    learner = described(tmp_path, "sqlite")
+    with closing(sqlite3.connect(tmp_path / "log.db", isolation_level=None)) as database:
+        learner.look()
+        assert not learner.has_data
+        database.execute("CREATE TABLE log (a, k)")
+        database.execute("BEGIN EXCLUSIVE")
+        database.execute("INSERT INTO log VALUES (1, 0)")
+        learner.look()
+        assert not learner.has_data
+        database.execute("COMMIT")
+        learner.look_again()
+        assert learner.has_data
+        database.execute("ALTER TABLE log RENAME TO lag")
+    with pytest.raises(DataError, match="E-DATA-TABLE"):
+        learner.look()
+
+
+@pytest.mark.parametrize("kind", ["csv", "sqlite", "npz"])
+def test_what_is_there_but_wrong_stops_at_the_start(tmp_path, kind):
+    if kind == "npz":
+        np.savez(tmp_path / "log.npz", z=[1])
+    elif kind == "csv":
+        (tmp_path / "log").mkdir()
+        (tmp_path / "log" / "1.csv").write_text("b,k\n1,0\n")
+    else:
+        (tmp_path / "log.db").mkdir()
+    with pytest.raises(DataError, match=r"E-DATA-(KEYS|COLUMN|UNREADABLE)"):
+        described(tmp_path, kind).look()
 
 
 def test_data_of_another_shape_are_a_misfit(tmp_path):

@@ -234,11 +234,13 @@ def test_a_bad_file_among_good_ones_is_left_out_and_named(tmp_path):
     write_csv(tmp_path / "2.csv", "1,2", header="t,a")
     (tmp_path / "3.csv").write_bytes(b"")
     reading = examine(tmp_path)
-    assert reading.left_out == {LeftOut.BAD_FILE: 2}
+    assert reading.left_out == {LeftOut.BAD_FILE: 1, LeftOut.UNFINISHED: 1}
     assert any("2.csv" in note and "'b', 'k'" in note for note in reading.notes)
-    for name in ("1.csv", "3.csv"):
-        (tmp_path / name).unlink()
+    (tmp_path / "1.csv").unlink()
+    (tmp_path / "0.csv").write_text("t,a,b")
     assert refusal(lambda: examine(tmp_path)).code == "E-DATA-COLUMN"
+    (tmp_path / "2.csv").unlink()
+    assert refusal(lambda: examine(tmp_path)).code == "E-DATA-EMPTY"
 
 
 def test_columns_may_stand_in_another_order_in_each_file(tmp_path):

@@ -97,7 +97,7 @@ def test_arrays_of_other_kinds_are_refused(tmp_path, x, y, code):
 
 def test_missing_and_foreign_files_are_refused(tmp_path):
     assert "E-DATA-MISSING" in refusal(tmp_path / "none.npz")
-    assert "E-DATA-MISSING" in refusal(tmp_path)
+    assert "E-DATA-UNREADABLE" in refusal(tmp_path)
     for content in (b"", b"text", pickle.dumps([1]), b"PK\x03\x04"):
         path = tmp_path / "foreign.npz"
         path.write_bytes(content)

@@ -57,4 +57,4 @@ def test_a_pipe_is_no_file(tmp_path):
     for name in ("log.csv", "log.npz", "log.db"):
         os.mkfifo(tmp_path / name)
         spelling = f"{tmp_path / name}:t" if name == "log.db" else str(tmp_path / name)
-        assert refusal(open_source(spelling).examine).code == "E-DATA-MISSING"
+        assert refusal(open_source(spelling).examine).code == "E-DATA-UNREADABLE"

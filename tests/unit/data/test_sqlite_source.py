@@ -211,13 +211,13 @@ def test_names_cannot_carry_sql(tmp_path):
 def test_missing_damaged_and_foreign_files(tmp_path):
     assert refusal(source(tmp_path / "none.db").examine).code == "E-DATA-MISSING"
     assert not (tmp_path / "none.db").exists()
-    assert refusal(source(tmp_path).examine).code == "E-DATA-MISSING"
+    assert refusal(source(tmp_path).examine).code == "E-DATA-UNREADABLE"
     foreign = tmp_path / "text.db"
     foreign.write_text("no database, but long enough to be looked at" * 100)
     assert refusal(source(foreign).examine).code == "E-DATA-DAMAGED"
     empty = tmp_path / "empty.db"
     empty.write_bytes(b"")
-    assert refusal(source(empty).examine).code == "E-DATA-TABLE"
+    assert refusal(source(empty).examine).code == "E-DATA-EMPTY"
 
 
 @pytest.mark.parametrize("seed", range(8))
