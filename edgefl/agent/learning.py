@@ -132,10 +132,11 @@ class LocalLearner:
             TrainingError: The bundle cannot be run, or training diverged.
             EnvironmentProblem: No backend here runs this bundle.
         """
+        is_first = self._opened is None or self._opened[0] != plan.bundle_sha256
         trainer, backend = self._open(plan.bundle_sha256, bundle)
         data = self._read(schema_of(trainer.manifest))
         training, validation = split_rows(data, self._validation_share)
-        keeper = _Keeper(self._shelf, plan, bundle, validation)
+        keeper = _Keeper(self._shelf, plan, bundle, validation, checks_bundle=is_first)
         keeper.take_global(trainer, parse_parameters(parameters))
         terms = plan.training
         update = local_update(
@@ -220,9 +221,16 @@ class _Keeper:
     """Decides in one round which models stay on the shelf."""
 
     def __init__(
-        self, shelf: ModelShelf, plan: SessionPlan, bundle: bytes, validation: TrainingData
+        self,
+        shelf: ModelShelf,
+        plan: SessionPlan,
+        bundle: bytes,
+        validation: TrainingData,
+        *,
+        checks_bundle: bool,
     ) -> None:
         self._shelf = shelf
+        self._checks_bundle = checks_bundle
         self._plan = plan
         self._validation = validation
         sha256 = plan.bundle_sha256.hex()
@@ -242,6 +250,8 @@ class _Keeper:
             # What cannot be read is replaced; nothing else on the device depends on it.
             self._shelf.good(self._plan.task)
             self._shelf.personal(self._plan.task)
+            if record is not None and self._checks_bundle:
+                self._shelf.require_bundle(record)
         except StorageError as error:
             _LOGGER.warning("the models kept for task %s begin anew: %s", self._plan.task, error)
             self._shelf.forget(self._plan.task)
@@ -250,6 +260,9 @@ class _Keeper:
 
     def take_global(self, trainer: Trainer, params: NDArray[np.float32]) -> None:
         """Measure the received model beside the last good one, on the same examples."""
+        if not all(_fits(kept, trainer) for kept in (self._good, self._personal)):
+            _LOGGER.warning("the models kept for task %s do not fit: begun anew", self._plan.task)
+            self._good = self._personal = None
         if self._personal is not None:
             trainer.set_local(self._personal.local)
         loss = self._loss(trainer, params)
@@ -314,3 +327,8 @@ class _Keeper:
         trainer.set_params(params)
         loss = trainer.evaluate(self._validation.x, self._validation.y).loss
         return loss if np.isfinite(loss) else float(np.finfo(np.float64).max)
+
+
+def _fits(kept: KeptModel | None, trainer: Trainer) -> bool:
+    sizes = (trainer.dimension, trainer.manifest.local_dimension)
+    return kept is None or (len(kept.params), len(kept.local)) == sizes

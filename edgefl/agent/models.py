@@ -98,6 +98,23 @@ class ModelShelf:
         """
         return read_bundle(self._of(task) / _BUNDLE)
 
+    def require_bundle(self, record: ModelRecord) -> None:
+        """Look whether the bundle that a record names is there, whole.
+
+        Raises:
+            StorageError: E-MODEL-DAMAGED.
+        """
+        path = self._of(record.task) / _BUNDLE
+        if not path.is_file():
+            raise _damaged(path, "no file")
+        try:
+            with path.open("rb") as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise _damaged(path, error.strerror or type(error).__name__) from error
+        if found != record.bundle_sha256:
+            raise _damaged(path, "another bundle, or a part of it")
+
     def good(self, task: str) -> KeptModel | None:
         """Return the last good global model, or None; see `record` for errors."""
         return _read_model(self._of(task) / _GOOD)
@@ -116,13 +133,17 @@ class ModelShelf:
     ) -> None:
         """Replace what is given, then the record; forget the tasks that were not used longest.
 
+        With a new bundle the record goes first: after a power cut there is none, and not one that
+        names files of two bundles.
+
         Raises:
-            StorageError: E-MODEL-WRITE; what was kept before is still there.
+            StorageError: E-MODEL-WRITE; what was kept of the same bundle is still there.
         """
         folder = self._of(record.task)
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             if bundle is not None:
+                (folder / _RECORD).unlink(missing_ok=True)
                 replace_file(folder / _BUNDLE, bundle)
             for name, model in ((_GOOD, good), (_PERSONAL, personal)):
                 if model is not None:
@@ -205,9 +226,13 @@ def _read_model(path: Path) -> KeptModel | None:
         raise
     except Exception as error:  # what numpy raises on damaged bytes has no common type
         raise _damaged(path, type(error).__name__) from error
-    if any(array.dtype != np.float32 or array.ndim != 1 for array in loaded.values()):
+    if not all(_is_flat(array) for array in loaded.values()):
         raise _damaged(path, "arrays of another kind")
     return KeptModel(params=loaded["params"], local=loaded["local"])
+
+
+def _is_flat(array: NDArray[np.float32]) -> bool:
+    return array.dtype == np.float32 and array.ndim == 1 and bool(np.isfinite(array).all())
 
 
 def _damaged(path: Path, found: str) -> StorageError:

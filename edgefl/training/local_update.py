@@ -2,12 +2,24 @@
 
 import numpy as np
 
+from edgefl.errors import TrainingError
 from edgefl.training.base import Trainer, TrainingData
 from edgefl.types import Update
 
 
 def parse_parameters(content: bytes) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
-    """Return the parameters that a gateway hands out: little-endian float32, flat."""
+    """Return the parameters that a gateway hands out: little-endian float32, flat.
+
+    Raises:
+        TrainingError: E-PARAMS-SHAPE for a part of a number.
+    """
+    if len(content) % 4:
+        raise TrainingError(
+            "E-PARAMS-SHAPE",
+            "whole float32 numbers of 4 bytes",
+            f"{len(content)} bytes",
+            "take the parameters and the bundle of one task",
+        )
     return np.frombuffer(content, dtype="<f4").astype(np.float32)
 
 

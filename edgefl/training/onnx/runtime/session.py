@@ -102,10 +102,11 @@ def graph_failed(name: str, error: Exception) -> TrainingError:
         name: Of the file in the bundle.
         error: What was raised.
     """
-    first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
+    # Its texts may begin with an empty line.
+    text = " ".join(str(error).split()) or type(error).__name__
     return TrainingError(
         "E-GRAPH-FAILED",
         f"a {name} that runs and gives what the manifest says",
-        f"onnxruntime {onnxruntime.__version__} says: {first_line[:200]}",
+        f"onnxruntime {onnxruntime.__version__} says: {text[:200]}",
         "prepare the bundle anew with 'edgefl model prepare', which runs it once",
     )
