@@ -45,7 +45,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code: 0 ok, 1 internal error, 2 usage or bad input, 3 refused by policy,
         4 environment, 5 peer unreachable, 6 integrity, 130 interrupted.
     """
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return _run(list(sys.argv[1:] if arguments is None else arguments))
+    except KeyboardInterrupt:
+        # Anywhere: a board imports for seconds before a command begins.
+        sys.stderr.write("edgefl: interrupted\n")
+        return _INTERRUPTED
+
+
+def _run(words: list[str]) -> int:
     foreign = _foreign_package()
     if foreign is not None:
         sys.stderr.write(f"edgefl: {foreign}\n")
@@ -61,8 +69,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = options.run(options)
     except EdgeflError as error:
         return _fail(str(error), error.exit_code, options)
-    except KeyboardInterrupt:
-        return _fail("interrupted", _INTERRUPTED, options)
     except BrokenPipeError:
         # The reader of our output went away; it wants no message either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
