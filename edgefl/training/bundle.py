@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgefl.errors import TrainingError
-from edgefl.training.kinds import Runtime
+from edgefl.training.kinds import QuantizationMode, Runtime
 from edgefl.training.manifest import Manifest, Merge, ParameterSlot, parse_manifest
 from edgefl.training.shared_blocks import SharedFiles, share, unshare
 from edgefl.training.stored_zip import pack_stored, unpack_stored
@@ -141,6 +141,29 @@ def pack_bundle(
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     manifest = replace(manifest_without_files, files=hashes)
     return pack_stored({MANIFEST: manifest.to_json(), **share(contents), PARAMS: files[PARAMS]})
+
+
+def pack_for_devices(bundle: Bundle) -> bytes:
+    """Return a bundle without what only an export needs: every device downloads it.
+
+    Args:
+        bundle: The bundle that a task was submitted with.
+
+    Returns:
+        A bundle that trains and predicts the same, over the same flat vector, but cannot be
+        exported; equal bundles give equal bytes.
+    """
+    only_exports = {EXPORT_TEMPLATE, INT8_TEMPLATE}
+    # Weights on a grid are watched by its ends, which the slots tell.
+    if bundle.manifest.quantization.mode is not QuantizationMode.GRID:
+        only_exports.add(INT8_SLOTS)
+    kept = {name: bundle.contents[name] for name in bundle.contents if name not in only_exports}
+    return pack_bundle(
+        replace(bundle.manifest, splice_offsets=(), merges=()),
+        kept,
+        initial_params=bundle.initial_params,
+        initial_local=bundle.initial_local,
+    )
 
 
 def export_model(
@@ -304,7 +327,9 @@ def _require_exact_files(entries: Mapping[str, bytes], manifest: Manifest) -> No
     if manifest.has_template:
         wanted.add(EXPORT_TEMPLATE)
     if INT8_TEMPLATE in manifest.files:
-        wanted.update((INT8_TEMPLATE, INT8_SLOTS))
+        wanted.add(INT8_TEMPLATE)
+    if INT8_TEMPLATE in manifest.files or INT8_SLOTS in manifest.files:
+        wanted.add(INT8_SLOTS)
     if set(entries) != wanted:
         odd = sorted(set(entries) ^ wanted)
         message = f"an archive whose files are missing or unknown: {', '.join(odd[:5])}"
@@ -320,16 +345,20 @@ def _verify_hash(name: str, found: str, manifest: Manifest) -> None:
 
 
 def _require_splices_inside(manifest: Manifest, files: SharedFiles) -> None:
+    """Refuse export positions outside the template, or within values that a merge replaces."""
     size_bytes = files.size_bytes(EXPORT_TEMPLATE) if EXPORT_TEMPLATE in files else 0
-    ends = [merge.offset + 4 * merge.size for merge in manifest.merges]
-    last = max([*manifest.splice_offsets, *ends], default=0)
-    if last > size_bytes:
-        raise TrainingError(
-            "E-BUNDLE-DAMAGED",
-            f"an export position within {size_bytes} bytes",
-            str(last),
-            _ADVICE,
-        )
+    spans = [(offset, offset) for offset in manifest.splice_offsets]
+    spans += [(merge.offset, merge.offset + 4 * merge.size) for merge in manifest.merges]
+    end = 0
+    for start, next_end in [*sorted(spans), (size_bytes, size_bytes)]:
+        if start < end:
+            raise TrainingError(
+                "E-BUNDLE-DAMAGED",
+                f"export positions one after another within {size_bytes} bytes",
+                f"{start} after {end}",
+                _ADVICE,
+            )
+        end = next_end
 
 
 def _write_params(flat: NDArray[np.float32], local: NDArray[np.float32]) -> bytes:

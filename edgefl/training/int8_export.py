@@ -46,6 +46,9 @@ def export_int8_model(
     position = 0
     try:
         for slot in parse_slots(bundle.content(INT8_SLOTS)):
+            if slot.offset > len(template):
+                message = f"position {slot.offset} of {len(template)} bytes"
+                raise ValueError(message)
             pieces.append(template[position : slot.offset])
             pieces.append(_encode(slot, tensors))
             position = slot.offset

@@ -76,7 +76,8 @@ def parse_slots(slots_json: bytes) -> tuple[Int8Slot, ...]:
     """Read the list of holes, trusting nothing.
 
     Raises:
-        ValueError: Not JSON, a field is missing or of the wrong type, or holes out of order.
+        ValueError: Not JSON, a field is missing or of the wrong type, holes out of order, or scales
+            that do not fit the tensor's shape.
     """
     try:
         document = json.loads(slots_json)
@@ -107,7 +108,7 @@ def _parse_slot(entry: object) -> Int8Slot:
     if any(step <= 0.0 for step in scale) or not all(-128 <= zero <= 255 for zero in zero_point):
         message = "int8 slot with a scale or zero point out of range"
         raise ValueError(message)
-    return Int8Slot(
+    slot = Int8Slot(
         offset=fields.integer("offset"),
         encoding=fields.choice("encoding", Encoding),
         tensor=fields.text("tensor"),
@@ -121,6 +122,23 @@ def _parse_slot(entry: object) -> Int8Slot:
         input_scale=fields.number("input_scale"),
         frozen_values=_numbers(fields.sequence("frozen_values"), "frozen_values"),
     )
+    _require_channels(slot)
+    return slot
+
+
+def _require_channels(slot: Int8Slot) -> None:
+    """Refuse lists that would broadcast a small tensor to a huge one."""
+    is_weight = slot.encoding in {Encoding.WEIGHT, Encoding.WEIGHT_SCALE}
+    scaled = slot.shape if is_weight else slot.weight_shape
+    if (is_weight or slot.weight) and slot.axis >= len(scaled):
+        message = f"int8 slot for '{slot.tensor}' with axis {slot.axis} of shape {slot.shape}"
+        raise ValueError(message)
+    # The axis of a bias is its weight's; its own values lie along the first one.
+    own_axis = slot.axis if is_weight else 0
+    channels = slot.shape[own_axis] if slot.axis >= 0 and slot.shape else 1
+    if {len(slot.scale), len(slot.zero_point)} - {0, 1, channels} or not slot.zero_point:
+        message = f"int8 slot for '{slot.tensor}' with scales for other than {channels} channels"
+        raise ValueError(message)
 
 
 def _numbers(values: Sequence[object], name: str) -> tuple[float, ...]:

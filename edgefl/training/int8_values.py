@@ -1,12 +1,13 @@
 """Numbers of int8 models: scales from ranges and weights, and rounding to integers (numpy only)."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
+_Number = TypeVar("_Number", bound=np.generic)
 
 LARGEST_INT8: Final = 127
 """Weights use -127 to 127, so that zero is in the middle and the sign costs nothing."""
@@ -55,10 +56,9 @@ def weight_scales(weight: Floats, axis: int | None, headroom: float = 1.0) -> Fl
         float32 [channels], or float32 [] for one scale; above 0.
     """
     others = None if axis is None else tuple(i for i in range(weight.ndim) if i != axis)
-    largest = np.abs(weight).max(axis=others) * np.float32(headroom)
+    largest = np.asarray(np.abs(weight).max(axis=others), np.float32) * np.float32(headroom)
     # Times the inverse, as the training graph does: a division may round otherwise.
-    steps = largest.astype(np.float32) * np.float32(1 / LARGEST_INT8)
-    return np.maximum(steps, SMALLEST_SCALE).astype(np.float32)
+    return np.asarray(np.maximum(largest * np.float32(1 / LARGEST_INT8), SMALLEST_SCALE))
 
 
 def bias_scales(bias: Floats, product_scales: Floats) -> Floats:
@@ -73,7 +73,7 @@ def bias_scales(bias: Floats, product_scales: Floats) -> Floats:
     """
     needed = np.abs(bias).astype(np.float64) / _LARGEST_BIAS
     if product_scales.ndim == 0:
-        needed = np.max(needed)
+        needed = needed.max(keepdims=True).reshape(())
     return np.maximum(product_scales, needed).astype(np.float32)
 
 
@@ -98,7 +98,8 @@ def to_integers(
     kind = np.iinfo(zero_point.dtype.name)
     steps = values / along(scales, axis, values.ndim)
     moved = np.rint(steps).astype(np.float64) + along(zero_point, axis, values.ndim)
-    return np.clip(moved, kind.min, kind.max).astype(zero_point.dtype)
+    integers: NDArray[np.generic] = np.clip(moved, kind.min, kind.max).astype(zero_point.dtype)
+    return integers
 
 
 def to_floats(
@@ -115,7 +116,7 @@ def to_floats(
     return values
 
 
-def along(per_channel: NDArray[np.generic], axis: int | None, rank: int) -> NDArray[np.generic]:
+def along(per_channel: NDArray[_Number], axis: int | None, rank: int) -> NDArray[_Number]:
     """Shape values per channel so that they broadcast along an axis of a tensor.
 
     Args:

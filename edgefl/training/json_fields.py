@@ -90,9 +90,13 @@ class Fields:
         value = self._value.get(name)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self._wrong(name, "a number")
-        if not math.isfinite(value):
+        try:
+            number = float(value)
+        except OverflowError:
+            number = math.inf
+        if not math.isfinite(number):
             raise self._wrong(name, "finite")
-        return float(value)
+        return number
 
     def member(self, name: str) -> object:
         """Return whatever is there, for a reader of its own."""

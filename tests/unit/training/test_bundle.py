@@ -14,10 +14,19 @@ from hypothesis import strategies as st
 
 from edgefl.errors import TrainingError
 from edgefl.training import bundle as bundle_module
-from edgefl.training.bundle import export_model, read_bundle
+from edgefl.training.bundle import (
+    EXPORT_TEMPLATE,
+    INT8_SLOTS,
+    INT8_TEMPLATE,
+    export_model,
+    pack_bundle,
+    pack_for_devices,
+    read_bundle,
+)
 from edgefl.training.kinds import ElementType, Loss, Optimizer, QuantizationMode, Runtime
 from edgefl.training.manifest import (
     Manifest,
+    Merge,
     ParameterSlot,
     Program,
     Quantization,
@@ -25,6 +34,9 @@ from edgefl.training.manifest import (
     parse_manifest,
 )
 from edgefl.training.onnx.compile import compile_bundle, prepare_bundle
+from edgefl.training.onnx.compile.bundle import compile_with
+from edgefl.training.onnx.compile.options import CompileOptions
+from edgefl.training.onnx.compile.quantize.request import QuantizationRequest
 from edgefl.training.onnx.demo_model import demo_model
 from edgefl.training.onnx.runtime.quiet import onnxruntime
 from edgefl.training.onnx.runtime.trainer import OnnxTrainer
@@ -223,3 +235,96 @@ def test_exporting_the_first_parameters_gives_the_source_weights_back():
 def test_export_refuses_parameters_of_another_model():
     with pytest.raises(TrainingError, match="E-PARAMS-SHAPE"):
         export_model(read_bundle(BUNDLE_BYTES), np.zeros(5, np.float32))
+
+
+def _merge(scale, offset=0):
+    return Merge(target="frozen", shape=(2, 1), offset=offset, left="a", right="b", scale=scale)
+
+
+@pytest.mark.parametrize("scale", ["1e999", "NaN", "1" + 400 * "0", "true", '"1"'])
+def test_factors_that_are_no_numbers_are_refused(scale):
+    document = json.loads(ENTRIES["manifest.json"])
+    document["merges"] = [_merge(7.0).to_json()]
+    text = json.dumps(document).replace('"scale": 7.0', f'"scale": {scale}')
+    with pytest.raises(ValueError, match="'scale' is missing or not"):
+        parse_manifest(text.encode())
+
+
+@pytest.mark.parametrize(
+    "offsets",
+    [{}, {0: 10**6}, {0: 2**62}],
+    ids=["as made", "behind the end", "far behind the end"],
+)
+def test_export_positions_must_lie_within_the_template(offsets):
+    bundle = read_bundle(BUNDLE_BYTES)
+    moved = [offsets.get(i, at) for i, at in enumerate(bundle.manifest.splice_offsets)]
+    manifest = dataclasses.replace(bundle.manifest, splice_offsets=tuple(moved))
+    packed = pack_bundle(manifest, bundle.contents, initial_params=bundle.initial_params)
+    if not offsets:
+        assert packed == BUNDLE_BYTES
+        return
+    with pytest.raises(TrainingError, match="E-BUNDLE-DAMAGED"):
+        read_bundle(packed)
+
+
+def test_export_positions_must_not_lie_within_merged_values():
+    bundle = read_bundle(BUNDLE_BYTES)
+    first = min(bundle.manifest.splice_offsets)
+    merges = tuple(
+        Merge(target="t", shape=(16, 30), offset=at, left="conv1.bias", right="r", scale=1.0)
+        for at in (first - 4, first - 8)
+    )
+    slots = (*bundle.manifest.parameters, slot("r", (30,), 1911))
+    manifest = dataclasses.replace(
+        bundle.manifest,
+        parameters=slots,
+        merges=merges,
+        splice_offsets=tuple(range(len(slots) - 2)),
+    )
+    params = np.zeros(1941, np.float32)
+    with pytest.raises(TrainingError, match="one after another"):
+        read_bundle(pack_bundle(manifest, bundle.contents, initial_params=params))
+
+
+def _quantized(mode):
+    rows = np.random.default_rng(0).normal(size=(16, 64, 6)).astype(np.float32)
+    request = QuantizationRequest(mode=mode, calibration=rows)
+    return read_bundle(
+        compile_with(demo_model(1), CompileOptions(quantization=request)).bundle_bytes
+    )
+
+
+def test_devices_get_a_bundle_without_what_only_exports_need():
+    whole = _quantized(QuantizationMode.QAT)
+    packed = pack_for_devices(whole)
+    device = read_bundle(packed)
+    assert set(whole.contents) - set(device.contents) == {
+        EXPORT_TEMPLATE,
+        INT8_TEMPLATE,
+        INT8_SLOTS,
+    }
+    assert pack_for_devices(device) == packed
+    assert device.manifest.vector_sha256 == whole.manifest.vector_sha256
+    assert device.manifest.quantization == whole.manifest.quantization
+    with pytest.raises(TrainingError, match="E-BUNDLE-PART"):
+        export_model(device, device.initial_params)
+    rng = np.random.default_rng(4)
+    x, y = rng.normal(size=(20, 64, 6)).astype(np.float32), rng.integers(0, 7, 20)
+    results = []
+    for bundle in (whole, device):
+        trainer = OnnxTrainer(bundle)
+        trainer.fit(x, y, epochs=2, batch_size=8, lr=0.1, rng=np.random.default_rng(5))
+        results.append((trainer.delta(), trainer.predict(x)))
+    for found, expected in zip(*results, strict=True):
+        assert np.array_equal(found, expected)
+
+
+def test_devices_keep_the_ends_of_grids():
+    device = read_bundle(pack_for_devices(_quantized(QuantizationMode.GRID)))
+    assert INT8_SLOTS in device.contents
+    assert INT8_TEMPLATE not in device.contents
+    trainer = OnnxTrainer(device)
+    rng = np.random.default_rng(4)
+    x, y = rng.normal(size=(64, 64, 6)).astype(np.float32), rng.integers(0, 7, 64)
+    with pytest.raises(TrainingError, match="E-TRAIN-DIVERGED"):
+        trainer.fit(x, y, epochs=3, batch_size=8, lr=1e4, rng=rng)

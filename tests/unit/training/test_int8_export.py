@@ -334,6 +334,32 @@ def test_damaged_slots_are_named_and_nothing_else_is_raised(data):
 _GRID = bundle_of(sensor_net(), "qat")
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"scale": [0.1] * 7},
+        {"zero_point": []},
+        {"zero_point": [0] * 5},
+        {"axis": 3},
+        {"shape": [], "scale": [0.1, 0.2]},
+        {"shape": [8, 1, 9], "axis": 1, "scale": [0.1] * 1000},
+    ],
+)
+def test_scales_that_do_not_fit_the_tensor_are_refused(change):
+    document = json.loads(_GRID.content(INT8_SLOTS))
+    next(slot for slot in document["slots"] if slot["encoding"] == "weight").update(change)
+    with pytest.raises(ValueError, match=r"int8 slot for 'conv1.weight'"):
+        parse_slots(json.dumps(document).encode())
+
+
+def test_a_hole_behind_the_end_of_the_template_is_refused():
+    document = json.loads(_GRID.content(INT8_SLOTS))
+    document["slots"][-1]["offset"] = 2**62
+    contents = {**_GRID.contents, INT8_SLOTS: json.dumps(document).encode()}
+    with pytest.raises(TrainingError, match="E-BUNDLE-DAMAGED"):
+        export_int8_model(replace(_GRID, contents=contents), _GRID.initial_params)
+
+
 @pytest.mark.parametrize("text", [b"", b"[]", b'{"format":2,"slots":[]}', b"\xff", b'{"format":1}'])
 def test_slots_that_are_no_slots_are_refused(text):
     with pytest.raises(ValueError, match=r"slots|JSON|Expecting"):
