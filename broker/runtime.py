@@ -203,7 +203,7 @@ class GatewayRuntime:
         await self._events.put(
             TaskSubmitted(
                 spec=task.spec,
-                bundle=task.bundle_bytes,
+                bundle=task.device_bundle,
                 initial_parameters=task.bundle.initial_params,
             )
         )

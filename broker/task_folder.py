@@ -20,7 +20,13 @@ from edgefl.data.npz import load_npz, save_npz
 from edgefl.errors import ConfigError, StorageError
 from edgefl.storage.files import replace_file
 from edgefl.training.base import TrainingData
-from edgefl.training.bundle import EXPORT_TEMPLATE, Bundle, export_model, read_bundle
+from edgefl.training.bundle import (
+    EXPORT_TEMPLATE,
+    Bundle,
+    export_model,
+    pack_for_devices,
+    read_bundle,
+)
 from edgefl.training.fit_checks import require_fit
 
 _TASK = "task.json"
@@ -34,11 +40,18 @@ SUMMARY = "result.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmittedTask:
-    """A task as it lies in its folder, verified."""
+    """A task as it lies in its folder, verified.
+
+    Attributes:
+        spec: What was asked for.
+        bundle: The whole bundle, exports included.
+        device_bundle: The bundle's bytes as devices get them, without what only exports need.
+        evaluation: Examples that the model is measured on, if the task brought some.
+    """
 
     spec: TaskSpec
-    bundle_bytes: bytes
     bundle: Bundle
+    device_bundle: bytes
     evaluation: TrainingData | None
 
 
@@ -117,15 +130,19 @@ def load_task(state_dir: Path, name: str) -> SubmittedTask:
     folder = state_dir / "tasks" / name
     try:
         spec = TaskSpec.from_json((folder / _TASK).read_text())
-        bundle_bytes = (folder / BUNDLE).read_bytes()
+        bundle = read_bundle((folder / BUNDLE).read_bytes())
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError("E-TASK-FOLDER", f"a task in {folder}", str(error)) from error
-    bundle = read_bundle(bundle_bytes)
     evaluation = None
     if (folder / _EVALUATION).exists():
         evaluation = load_npz(folder / _EVALUATION)
         require_fit(evaluation, bundle.manifest)
-    return SubmittedTask(spec=spec, bundle_bytes=bundle_bytes, bundle=bundle, evaluation=evaluation)
+    return SubmittedTask(
+        spec=spec,
+        bundle=bundle,
+        device_bundle=pack_for_devices(bundle),
+        evaluation=evaluation,
+    )
 
 
 def result_folder(state_dir: Path, name: str) -> Path:
