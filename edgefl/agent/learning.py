@@ -25,6 +25,7 @@ from edgefl.training.base import Trainer, TrainingData
 from edgefl.training.bundle import read_bundle
 from edgefl.training.local_update import local_update, parse_parameters
 from edgefl.training.opening import open_trainer
+from edgefl.training.randomness import SmallRandomness
 from edgefl.types import Update
 
 _LOGGER = logging.getLogger(__name__)
@@ -146,7 +147,7 @@ class LocalLearner:
             epochs=terms.local_epochs,
             batch_size=terms.batch_size,
             learning_rate=terms.learning_rate,
-            rng=np.random.default_rng(),
+            rng=SmallRandomness(),
             prox_mu=terms.prox_mu,
             max_gradient_norm=terms.max_gradient_norm,
             example_clip=terms.example_clip,

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from edgefl.errors import DataError
 from edgefl.training.manifest import Manifest
+from edgefl.training.randomness import Randomness
 from edgefl.types import Update
 
 Inputs = NDArray[np.float32] | NDArray[np.int64]
@@ -173,7 +174,7 @@ class Trainer(Protocol):
         epochs: int,
         batch_size: int,
         lr: float,
-        rng: np.random.Generator,
+        rng: Randomness,
         sample_weight: NDArray[np.float32] | None = None,
         prox_mu: float = 0.0,
         max_gradient_norm: float | None = None,

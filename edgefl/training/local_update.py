@@ -4,6 +4,7 @@ import numpy as np
 
 from edgefl.errors import TrainingError
 from edgefl.training.base import Trainer, TrainingData
+from edgefl.training.randomness import Randomness
 from edgefl.types import Update
 
 
@@ -31,7 +32,7 @@ def local_update(
     epochs: int,
     batch_size: int,
     learning_rate: float,
-    rng: np.random.Generator,
+    rng: Randomness,
     prox_mu: float = 0.0,
     max_gradient_norm: float = 0.0,
     example_clip: float = 0.0,

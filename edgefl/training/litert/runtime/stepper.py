@@ -31,6 +31,7 @@ from edgefl.training.litert.runtime.interpreter import (
 )
 from edgefl.training.manifest import Manifest, ParameterSlot
 from edgefl.training.onnx import names
+from edgefl.training.randomness import Randomness, SmallRandomness
 
 Arrays = Mapping[str, NDArray[np.generic]]
 
@@ -129,7 +130,7 @@ class Stepper:
         self._steps = 0
         self._feed: dict[str, NDArray[np.generic]] = {}
         self._results: dict[str, NDArray[np.float32]] = {}
-        self._rng = np.random.default_rng(0)
+        self._rng: Randomness = SmallRandomness(0)
         self._place_state()
         self._place_batch()
 
@@ -172,7 +173,7 @@ class Stepper:
         """Replace the local tensors."""
         self.local[:] = flat
 
-    def set_rng(self, rng: np.random.Generator) -> None:
+    def set_rng(self, rng: Randomness) -> None:
         """Take the source of the numbers that weights are rounded onto their grid with."""
         self._rng = rng
 

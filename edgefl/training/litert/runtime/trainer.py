@@ -25,6 +25,7 @@ from edgefl.training.litert.runtime.features import FeatureMaker
 from edgefl.training.litert.runtime.stepper import LitertModel, Stepper
 from edgefl.training.loss_values import measure
 from edgefl.training.manifest import Manifest
+from edgefl.training.randomness import Randomness
 from edgefl.types import Update
 
 DEFAULT_CACHE_BYTES = 32 * 1024 * 1024
@@ -137,7 +138,7 @@ class LitertTrainer:
         epochs: int,
         batch_size: int,
         lr: float,
-        rng: np.random.Generator,
+        rng: Randomness,
         sample_weight: NDArray[np.float32] | None = None,
         prox_mu: float = 0.0,
         max_gradient_norm: float | None = None,

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from edgefl.training.base import Inputs
 from edgefl.training.bundle import FEATURES_ONNX, Bundle
 from edgefl.training.kinds import Provider
-from edgefl.training.onnx.runtime.session import graph_failed, open_session
+from edgefl.training.onnx.runtime.session import give_back_buffers, graph_failed, open_session
 
 _CHUNK_ROWS = 64
 
@@ -36,8 +36,10 @@ class FeatureMaker:
             threads=threads,
             optimize=optimize,
             provider=provider,
+            keeps_buffers=True,
             fuses_int8=True,
         )
+        self._giving_back = give_back_buffers()
         self.rows_computed = 0
 
     @property
@@ -48,11 +50,13 @@ class FeatureMaker:
             for spec in self._manifest.features
         )
 
-    def compute(self, x: Inputs) -> list[NDArray[np.generic]]:
+    def compute(self, x: Inputs, *, gives_back: bool = True) -> list[NDArray[np.generic]]:
         """Return the features of some rows.
 
         Args:
             x: [m, ...], any m: a training batch, or all rows.
+            gives_back: Whether the memory that this took is freed at its end; False where more
+                batches follow.
 
         Returns:
             For each feature of the manifest an array [m, ...] of its type.
@@ -67,8 +71,13 @@ class FeatureMaker:
         wanted = [spec.name for spec in features]
         for start in range(0, len(x), _CHUNK_ROWS):
             rows = x[start : start + _CHUNK_ROWS]
+            is_end = gives_back and start + _CHUNK_ROWS >= len(x)
             try:
-                results = self._session.run(wanted, {self._manifest.input.name: rows})
+                results = self._session.run(
+                    wanted,
+                    {self._manifest.input.name: rows},
+                    self._giving_back if is_end else None,
+                )
             except Exception as error:  # its exception types share no base
                 raise graph_failed(FEATURES_ONNX, error) from error
             for array, result in zip(found, results, strict=True):

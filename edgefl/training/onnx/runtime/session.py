@@ -20,6 +20,7 @@ def open_session(
     threads: int = 1,
     optimize: bool = True,
     provider: Provider = Provider.CPU,
+    keeps_buffers: bool = False,
     fuses_int8: bool = False,
 ) -> onnxruntime.InferenceSession:
     """Open one graph.
@@ -29,6 +30,8 @@ def open_session(
         threads: Threads within an operator, at least 1.
         optimize: False runs the nodes as written; for tests.
         provider: Processor; nodes without a kernel for it run on the CPU.
+        keeps_buffers: Whether memory is kept from run to run, for many runs of one shape; see
+            `give_back_buffers`.
         fuses_int8: Whether rounding and float operators become int8 kernels where they can. Not in
             training graphs: the values inside are needed in float32, onnxruntime 1.16.3 forgets the
             axis of scales when it copies a DequantizeLinear for each of its readers, and 1.32
@@ -48,9 +51,10 @@ def open_session(
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
-    # The arena keeps every freed block for later; on a board with many small steps that is memory
-    # never given back.
-    options.enable_cpu_mem_arena = False
+    # The arena keeps freed buffers for the next run. Without it every step asks the kernel for its
+    # pages anew, which was half the time of a step of a 2-D net; with it memory is given back only
+    # when asked for.
+    options.enable_cpu_mem_arena = keeps_buffers
     # Up to 1.17 at least, a pattern planned after the first run gives buffers of unused outputs
     # away too early: from the second run on, gradients were silently wrong. It buys no time.
     options.enable_mem_pattern = False
@@ -90,6 +94,13 @@ def open_session(
             "install an onnxruntime built for this GPU, or use the CPU: --provider cpu",
         )
     return session
+
+
+def give_back_buffers() -> onnxruntime.RunOptions:
+    """Return options for the last of many runs: what the session keeps is freed after it."""
+    options = onnxruntime.RunOptions()
+    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+    return options
 
 
 def graph_failed(name: str, error: Exception) -> TrainingError:

@@ -12,7 +12,8 @@ from edgefl.training.kinds import Optimizer
 from edgefl.training.manifest import Manifest, ParameterSlot, TensorSpec
 from edgefl.training.onnx import names
 from edgefl.training.onnx.runtime.quiet import onnxruntime
-from edgefl.training.onnx.runtime.session import graph_failed
+from edgefl.training.onnx.runtime.session import give_back_buffers, graph_failed
+from edgefl.training.randomness import Randomness, SmallRandomness
 
 _State = NDArray[np.float32]
 
@@ -62,7 +63,8 @@ class Stepper:
             for value in session.get_inputs()
             if value.name.startswith(prefix)
         }
-        self._rng = np.random.default_rng(0)
+        self._rng: Randomness = SmallRandomness(0)
+        self._giving_back = give_back_buffers()
         self._current = 0
         self._steps = 0
         try:
@@ -119,7 +121,7 @@ class Stepper:
         if example_clip is not None:
             self._numbers[names.EXAMPLE_CLIP][0] = example_clip
 
-    def set_rng(self, rng: np.random.Generator) -> None:
+    def set_rng(self, rng: Randomness) -> None:
         """Take the source of the numbers that round weights onto their grid, if steps do that."""
         self._rng = rng
 
@@ -152,6 +154,8 @@ class Stepper:
         data: Sequence[NDArray[np.generic]],
         targets: Targets,
         weights: NDArray[np.float32],
+        *,
+        is_last: bool = False,
     ) -> float:
         """Run one step; what is missing to the batch's rows is padded with rows of weight 0.
 
@@ -159,6 +163,7 @@ class Stepper:
             data: The input, or each feature: [m, ...], m at most the batch's rows.
             targets: [m, ...].
             weights: float32 [m].
+            is_last: Whether the memory that steps work in is freed after this one.
 
         Returns:
             The loss before the step.
@@ -175,9 +180,11 @@ class Stepper:
         if names.STEP in self._numbers:
             self._numbers[names.STEP][0] = self._steps
         for numbers in self._rounding.values():
-            self._rng.random(dtype=np.float32, out=numbers)
+            numbers[...] = self._rng.random(numbers.shape, np.float32)
         try:
-            self._session.run_with_iobinding(self._bindings[self._current])
+            self._session.run_with_iobinding(
+                self._bindings[self._current], self._giving_back if is_last else None
+            )
         except Exception as error:  # its exception types share no base
             raise graph_failed(TRAIN_ONNX, error) from error
         self._current = 1 - self._current

@@ -23,6 +23,7 @@ from edgefl.training.onnx.runtime.saturation import GridEnds
 from edgefl.training.onnx.runtime.session import open_session
 from edgefl.training.onnx.runtime.stepper import Stepper
 from edgefl.training.onnx.runtime.version import require_version
+from edgefl.training.randomness import Randomness
 from edgefl.types import Update
 
 DEFAULT_CACHE_BYTES = 32 * 1024 * 1024
@@ -60,7 +61,11 @@ class OnnxTrainer:
         self._optimize = optimize
         self._cache_bytes = feature_cache_bytes
         session = open_session(
-            self._bundle.content(TRAIN_ONNX), threads=threads, optimize=optimize, provider=provider
+            self._bundle.content(TRAIN_ONNX),
+            threads=threads,
+            optimize=optimize,
+            provider=provider,
+            keeps_buffers=True,
         )
         self._stepper = Stepper(session, self._bundle.manifest)
         self._grid_ends = GridEnds(self._bundle)
@@ -140,7 +145,7 @@ class OnnxTrainer:
         epochs: int,
         batch_size: int,
         lr: float,
-        rng: np.random.Generator,
+        rng: Randomness,
         sample_weight: NDArray[np.float32] | None = None,
         prox_mu: float = 0.0,
         max_gradient_norm: float | None = None,
@@ -175,9 +180,10 @@ class OnnxTrainer:
         kept = self._kept_inputs(x, epochs)
         loss = math.nan
         try:
-            for _ in range(epochs):
+            for epoch in range(1, epochs + 1):
                 order = rng.permutation(data.examples)
-                loss = self._run_epoch(data, kept, weights, order)
+                is_last = epoch == epochs
+                loss = self._run_epoch(data, kept, weights, order, is_last=is_last)
             self._grid_ends.require_room(self._stepper.received, self._stepper.averaged)
         except TrainingError:
             self._has_diverged = True
@@ -199,17 +205,20 @@ class OnnxTrainer:
         kept: list[NDArray[np.generic]] | None,
         weights: NDArray[np.float32],
         order: NDArray[np.int64],
+        *,
+        is_last: bool,
     ) -> float:
         loss_sum = 0.0
         rows = self._stepper.rows
         for start in range(0, len(order), rows):
             chosen = order[start : start + rows]
             weight = weights[chosen]
+            is_end = is_last and start + rows >= len(order)
             if kept is not None or self._features is None:
                 inputs = [array[chosen] for array in kept or [data.x]]
             else:
-                inputs = self._features.compute(data.x[chosen])
-            loss = self._stepper.step(inputs, data.y[chosen], weight)
+                inputs = self._features.compute(data.x[chosen], gives_back=is_end)
+            loss = self._stepper.step(inputs, data.y[chosen], weight, is_last=is_end)
             if not math.isfinite(loss):
                 raise _diverged(f"loss {loss} at step {start // rows + 1} of an epoch")
             loss_sum += loss * float(weight.sum(dtype=np.float64))
