@@ -54,6 +54,13 @@ def _key_epoch_aborted(fields: dict[str, Json]) -> str:
     return f"key epoch {fields['number']} did not open: {fields['reason']}{names}"
 
 
+def _key_epoch_full(fields: dict[str, Json]) -> str:
+    return (
+        f"key epoch {fields['number']} is full: {fields['left_out']} devices were not drawn for "
+        "it; split a fleet of this size over several gateways"
+    )
+
+
 def _enrolment(fields: dict[str, Json]) -> str:
     return (
         f"{fields['waiting']} devices wait to be enrolled: sign roster-request.json with "
@@ -92,6 +99,7 @@ def _number(value: Json, digits: int = 1) -> str:
 _FORMATTERS = {
     "key-epoch": _key_epoch,
     "key-epoch-aborted": _key_epoch_aborted,
+    "key-epoch-full": _key_epoch_full,
     "enrolment": _enrolment,
     "phase": _phase,
     "round": _round,

@@ -8,6 +8,7 @@ from broker.mailer import Mailer
 from broker.reports import (
     enrolment_report,
     key_epoch_aborted_report,
+    key_epoch_full_report,
     key_epoch_report,
     refused_report,
     roster_refused_report,
@@ -24,6 +25,7 @@ from edgefl.protocol.epoch_events import (
     DeviceRefused,
     EpochAborted,
     EpochDeviceSaid,
+    EpochFull,
     EpochReady,
     EpochTimerFired,
     PersistEpoch,
@@ -258,7 +260,9 @@ class KeyEpochs:
                 out.append(self._report(effect, now_s))
         return out
 
-    def _report(self, effect: EpochReady | EpochAborted | DeviceRefused, now_s: float) -> Reported:
+    def _report(
+        self, effect: EpochReady | EpochAborted | EpochFull | DeviceRefused, now_s: float
+    ) -> Reported:
         if isinstance(effect, EpochReady):
             self._timer_s = None
             return key_epoch_report(effect.epoch, is_automatic=self._enrolment.is_automatic)
@@ -266,6 +270,8 @@ class KeyEpochs:
             # Whatever kept it from opening gets time to pass.
             self._timer_s = self._not_before_s = now_s + self._pause_s
             return key_epoch_aborted_report(effect)
+        if isinstance(effect, EpochFull):
+            return key_epoch_full_report(effect)
         return refused_report(effect.error.code, effect.device)
 
 

@@ -11,7 +11,7 @@ from edgefl.privacy.epsilons import epsilon_report
 from edgefl.privacy.ledger import Ledger
 from edgefl.privacy.plan import PrivacyPlan
 from edgefl.protocol.aggregator import AggregatorRound
-from edgefl.protocol.epoch_events import EpochAborted
+from edgefl.protocol.epoch_events import EpochAborted, EpochFull
 from edgefl.protocol.key_epoch import OpenEpoch
 from edgefl.protocol.reasons import AbortReason, Phase
 from edgefl.protocol.report import RoundReport
@@ -68,6 +68,13 @@ def key_epoch_aborted_report(aborted: EpochAborted) -> Reported:
             "reason": aborted.reason.value,
             "silent": list(aborted.silent),
         },
+    )
+
+
+def key_epoch_full_report(full: EpochFull) -> Reported:
+    """More devices are present than a key epoch holds."""
+    return Reported(
+        kind="key-epoch-full", fields={"number": full.key_epoch, "left_out": full.left_out}
     )
 
 

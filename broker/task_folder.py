@@ -28,6 +28,7 @@ from edgefl.training.bundle import (
     read_bundle,
 )
 from edgefl.training.fit_checks import require_fit
+from edgefl.training.kinds import Runtime
 
 _TASK = "task.json"
 BUNDLE = "bundle.efl"
@@ -71,6 +72,7 @@ def submit_task(
     bundle = read_bundle(bundle_bytes)
     spec.privacy_plan(bundle.manifest.dimension)
     _require_same_clipping(spec, bundle)
+    _require_batch(spec, bundle)
     tasks = state_dir / "tasks"
     folder = tasks / spec.name
     if folder.exists():
@@ -106,6 +108,19 @@ def _require_same_clipping(spec: TaskSpec, bundle: Bundle) -> None:
             "--example-clip above 0 exactly for a bundle that clips examples",
             f"{spec.example_clip} and a bundle that {'does' if clips else 'does not'}",
             "give the bound, or prepare the bundle with or without --clip-examples",
+        )
+
+
+def _require_batch(spec: TaskSpec, bundle: Bundle) -> None:
+    """Refuse a batch that devices with LiteRT, whose sizes are fixed, could not take."""
+    program = bundle.manifest.program(Runtime.LITERT)
+    rows = None if program is None else program.facts.get("batch_rows")
+    if isinstance(rows, int) and spec.batch_size > rows:
+        raise ConfigError(
+            "E-TASK-BATCH",
+            f"a batch of at most {rows} rows, which the bundle's LiteRT form was made for",
+            str(spec.batch_size),
+            f"choose --batch-size {rows}, or 'edgefl model prepare --batch-rows {spec.batch_size}'",
         )
 
 
