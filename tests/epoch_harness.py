@@ -18,6 +18,7 @@ from edgefl.protocol.epoch_messages import (
 )
 from edgefl.protocol.key_bundle import prg_bitmask
 from edgefl.protocol.key_epoch import OpenEpoch
+from edgefl.protocol.limits import MAX_COHORT
 from edgefl.protocol.roster import Roster, sign_roster
 from edgefl.protocol.roster_epoch import RosterEntry
 from edgefl.protocol.wire import WireValue, as_body, decode, encode
@@ -132,10 +133,18 @@ Tamper = Callable[[str, EpochAggregatorMessage], EpochAggregatorMessage | None]
 class EpochFleet:
     """Boards and an aggregator; messages wait in queues until they are delivered."""
 
-    def __init__(self, count: int, *, limits_grinding: bool = False, mask_keys: int = 4) -> None:
+    def __init__(
+        self,
+        count: int,
+        *,
+        limits_grinding: bool = False,
+        mask_keys: int = 4,
+        most_members: int = MAX_COHORT,
+    ) -> None:
         self.names = [f"d{index:02}" for index in range(count)]
         self.limits_grinding = limits_grinding
         self.mask_keys = mask_keys
+        self.most_members = most_members
         self.boards = {name: self._board(name) for name in self.names}
         self.seeds = CountedSeeds(b"gateway")
         self.flash: bytes | None = None
@@ -145,6 +154,7 @@ class EpochFleet:
         self.timer_s: float | None = None
         self.ready: list[OpenEpoch] = []
         self.aborted: list[events.EpochAborted] = []
+        self.full: list[events.EpochFull] = []
         self.refused: list[tuple[str, str]] = []
         self.deaf: set[str] = set()
         self.tamper: Tamper = lambda _device, message: message
@@ -169,6 +179,7 @@ class EpochFleet:
             entropy=self.seeds,
             answer_s=ANSWER_S,
             mask_key_count=self.mask_keys,
+            most_members=self.most_members,
             snapshot=self.flash,
         )
         self.timer_s = None
@@ -187,6 +198,8 @@ class EpochFleet:
                     self.ready.append(epoch)
                 case events.EpochAborted():
                     self.aborted.append(effect)
+                case events.EpochFull():
+                    self.full.append(effect)
                 case events.DeviceRefused(device=device, error=error):
                     self.refused.append((device, error.code))
 

@@ -19,6 +19,7 @@ from edgefl.protocol.epoch_events import (
     EpochAborted,
     EpochAbortReason,
     EpochDeviceSaid,
+    EpochFull,
     EpochReady,
     EpochTimerFired,
     PersistEpoch,
@@ -27,10 +28,12 @@ from edgefl.protocol.epoch_events import (
     SetEpochTimer,
 )
 from edgefl.protocol.epoch_messages import EpochAggregatorMessage, KeyBundleMessage, RosterUpdate
+from edgefl.protocol.epoch_room import draw_invited, refuse_latecomer
 from edgefl.protocol.epoch_setup import EpochSetup
 from edgefl.protocol.identity import EntropySource
 from edgefl.protocol.key_bundle import DEFAULT_MASK_KEYS, MAX_KEY_EPOCH, MAX_MASK_KEYS, KeyBundle
 from edgefl.protocol.key_epoch import MIN_MEMBERS
+from edgefl.protocol.limits import MAX_COHORT
 from edgefl.protocol.member_keys import MemberKeys
 from edgefl.protocol.roster import Roster
 
@@ -48,6 +51,7 @@ class AggregatorEpoch:
         entropy: Where the gateway's own nonces come from.
         answer_s: How long devices have for each of the two steps.
         mask_key_count: Sessions that one key epoch serves; a power of two.
+        most_members: Devices that one key epoch holds.
         snapshot: The newest that was persisted; None on a new gateway.
 
     Raises:
@@ -62,6 +66,7 @@ class AggregatorEpoch:
         entropy: EntropySource,
         answer_s: float,
         mask_key_count: int = DEFAULT_MASK_KEYS,
+        most_members: int = MAX_COHORT,
         snapshot: bytes | None = None,
     ) -> None:
         """Take the state. A key epoch that was being set up at a restart is given up."""
@@ -70,6 +75,7 @@ class AggregatorEpoch:
         self._entropy = entropy
         self._answer_s = answer_s
         self._mask_key_count = mask_key_count
+        self._most_members = most_members
         self._present: set[str] = set()
         self._silent: set[str] = set()
         self._withheld: set[str] = set()
@@ -133,9 +139,11 @@ class AggregatorEpoch:
     def newcomers(self) -> tuple[str, ...]:
         """Those outside that the next set-up would invite: the last one was not in vain for them.
 
-        Without this a device that never answers would ask for one key epoch after the other.
+        Without this a device that never answers would ask for one key epoch after the other, and
+        so would those for whom there is no room.
         """
-        return tuple(sorted(set(self.outside) - self._silent - self._withheld))
+        room = max(0, self._most_members - len(self.members))
+        return tuple(sorted(set(self.outside) - self._silent - self._withheld))[:room]
 
     def take_index(self) -> int | None:
         """Take the next key index, for one call; None where there is none left.
@@ -190,12 +198,18 @@ class AggregatorEpoch:
             and keys.epoch_position_of(device) is not None
         ):
             messages.append(keys.opened_message)
+        refused: tuple[AggregatorEpochEffect, ...] = ()
         if setup is not None and setup.closed is None and device not in self._withheld:
-            setup.invited.add(device)
-            messages.append(setup.invitation)
+            if setup.has_room_for(device, self._most_members):
+                setup.invited.add(device)
+                messages.append(setup.invitation)
+            else:
+                refused = (
+                    DeviceRefused(device=device, error=refuse_latecomer(self._most_members)),
+                )
         elif setup is not None and setup.closed is not None and device in setup.closed.missing:
             messages.append(setup.closed.message_for(device))
-        return tuple(SendEpochDown(device=device, message=message) for message in messages)
+        return (*(SendEpochDown(device=device, message=message) for message in messages), *refused)
 
     def _on_left(
         self, event: AggregatorEpochEvent, now_s: float
@@ -226,8 +240,9 @@ class AggregatorEpoch:
         needed = max(_expect(event, BeginEpoch).needed, MIN_MEMBERS)
         if self._setup is not None:
             return ()
-        invited = self._invitees(needed)
         number = self._next_key_epoch
+        wanted = self._invitees(needed)
+        invited = draw_invited(wanted, self._most_members, key_epoch=number)
         if self._roster is None or len(invited) < needed:
             return (EpochAborted(key_epoch=number, reason=EpochAbortReason.TOO_FEW_PRESENT),)
         self._next_key_epoch = number + 1
@@ -240,11 +255,14 @@ class AggregatorEpoch:
             deadline_s=now_s + self._answer_s,
         )
         self._setup = setup
+        left_out = len(wanted) - len(invited)
+        full = (EpochFull(key_epoch=number, left_out=left_out),) if left_out else ()
         return (
             # A number that was given out once must not be given out again: devices would refuse.
             PersistEpoch(snapshot=self.snapshot()),
             *(SendEpochDown(device=device, message=setup.invitation) for device in sorted(invited)),
             SetEpochTimer(at_s=setup.deadline_s),
+            *full,
         )
 
     def _on_roster(

@@ -169,6 +169,24 @@ class DeviceRefused:
     error: EdgeflError
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochFull:
+    """More devices are present than one key epoch can hold.
+
+    Attributes:
+        left_out: How many were not invited; the next key epoch draws anew.
+    """
+
+    key_epoch: int
+    left_out: int
+
+
 AggregatorEpochEffect = (
-    PersistEpoch | SendEpochDown | SetEpochTimer | EpochReady | EpochAborted | DeviceRefused
+    PersistEpoch
+    | SendEpochDown
+    | SetEpochTimer
+    | EpochReady
+    | EpochAborted
+    | EpochFull
+    | DeviceRefused
 )

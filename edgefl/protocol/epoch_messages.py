@@ -12,6 +12,7 @@ from edgefl.protocol.key_bundle import (
     require_mask_key_count,
 )
 from edgefl.protocol.key_epoch import NONCE_BYTES, EpochRecord
+from edgefl.protocol.limits import MAX_COHORT
 from edgefl.protocol.merkle import DIGEST_BYTES, read_concatenated, read_path
 from edgefl.protocol.roster_epoch import (
     KEY_BYTES,
@@ -198,7 +199,7 @@ class EpochOpened:
         """Read the CBOR map."""
         return cls(
             record_hash=as_bytes(field(body, 0), DIGEST_BYTES),
-            nonces=read_concatenated(field(body, 1), MAX_ROSTER),
+            nonces=read_concatenated(field(body, 1), MAX_COHORT),
             gateway_nonce=as_bytes(field(body, 2), NONCE_BYTES),
         )
 

@@ -78,6 +78,10 @@ class EpochSetup:
         """Invited devices whose bundle has not come."""
         return tuple(sorted(self.invited - set(self.bundles)))
 
+    def has_room_for(self, device: str, most: int) -> bool:
+        """Tell whether a device can be invited, or is, where `most` can be members."""
+        return device in self.invited or len(self.invited) < most
+
     def take_bundle(self, device: str, bundle: KeyBundle) -> None:
         """Check and keep a bundle. The same one again changes nothing.
 
@@ -87,6 +91,11 @@ class EpochSetup:
         fleet, position = self.roster.epoch.fleet, self.roster.position_of(device)
         if position is None:
             raise RemoteProtocolError("E-EPOCH-MEMBER", "a device of the roster", device[:64])
+        if device not in self.invited:
+            # Anybody of the roster can make one: number and roster are no secret.
+            raise RemoteProtocolError(
+                "E-EPOCH-UNINVITED", "a bundle of a device that was invited", f"one of {device}"
+            )
         entry = self.roster.entries[position]
         if (bundle.device, bundle.identity_key) != (device, entry.identity_key):
             raise RemoteProtocolError(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from edgefl.errors import RemoteProtocolError, WireError
 from edgefl.protocol import wire
 from edgefl.protocol.key_bundle import MAX_KEY_EPOCH, KeyBundle
+from edgefl.protocol.limits import MAX_COHORT
 from edgefl.protocol.merkle import DIGEST_BYTES, MerkleTree
 from edgefl.protocol.roster_epoch import MAX_ROSTER, MAX_ROSTER_NUMBER
 from edgefl.protocol.wire import WireValue, as_bytes, as_int, as_text
@@ -49,8 +50,10 @@ class EpochRecord:
         """Check the bitmap."""
         bitmap = wire.decode_bitmap(self.members, self.roster_size)
         positions = tuple(position for position, is_member in enumerate(bitmap) if is_member)
-        if len(positions) < MIN_MEMBERS:
-            raise WireError("E-EPOCH-SIZE", f"{MIN_MEMBERS} or more members", f"{len(positions)}")
+        if not MIN_MEMBERS <= len(positions) <= MAX_COHORT:
+            raise WireError(
+                "E-EPOCH-SIZE", f"{MIN_MEMBERS} to {MAX_COHORT} members", f"{len(positions)}"
+            )
         object.__setattr__(self, "_positions", positions)
         object.__setattr__(self, "_digest", wire.digest(self.to_list()))
 

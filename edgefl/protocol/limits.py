@@ -9,7 +9,7 @@ SEALED_BYTES = 24 + 2 * SHARE_BYTES + 16
 SEALED_SHARE_BYTES = 24 + SHARE_BYTES + 16
 """The same around one share."""
 MAX_COHORT = 16_384
-"""Members of a cohort; a position and 1 + position fit a Shamir point."""
+"""Members of a key epoch, and so of a cohort; 1 + position fits a Shamir point."""
 MAX_POPULATION = 65_536
 MAX_ATTEMPT = 1_000_000
 MAX_KEY_EPOCH = 2**53

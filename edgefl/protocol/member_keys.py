@@ -7,10 +7,10 @@ from edgefl.protocol import wire
 from edgefl.protocol.epoch_messages import EpochOpened
 from edgefl.protocol.key_bundle import KeyBundle, MaskKeyProof
 from edgefl.protocol.key_epoch import NONCE_BYTES, EpochRecord, OpenEpoch
+from edgefl.protocol.limits import MAX_COHORT
 from edgefl.protocol.merkle import read_concatenated
 from edgefl.protocol.peer_proof import MemberProof, PeerProof
 from edgefl.protocol.roster import Roster
-from edgefl.protocol.roster_epoch import MAX_ROSTER
 from edgefl.protocol.wire import WireValue
 
 
@@ -142,11 +142,11 @@ class MemberKeys:
         parts = wire.as_list(value, 4)
         if len(parts) != 4:
             raise WireError("E-SNAPSHOT", "an array of 4", f"{len(parts)}")
-        bundles = [KeyBundle.from_value(item) for item in wire.as_list(parts[3], MAX_ROSTER)]
+        bundles = [KeyBundle.from_value(item) for item in wire.as_list(parts[3], MAX_COHORT)]
         return cls(
             roster=roster,
             record=EpochRecord.from_value(parts[0]),
-            nonces=read_concatenated(parts[1], MAX_ROSTER),
+            nonces=read_concatenated(parts[1], MAX_COHORT),
             gateway_nonce=wire.as_bytes(parts[2], NONCE_BYTES),
             bundles={bundle.device: bundle for bundle in bundles},
         )
