@@ -13,7 +13,9 @@ from edgefl.training.loss_values import measure
 from edgefl.training.manifest import ParameterSlot
 from edgefl.training.onnx.runtime.session import graph_failed, open_session
 
-_BATCH_ROWS = 256
+_MOST_ROWS = 256
+_MOST_INPUT_BYTES = 1024 * 1024
+"""Values within a net take a multiple of its input's memory; larger batches are no faster."""
 
 
 class Evaluator:
@@ -65,9 +67,10 @@ class Evaluator:
             **split_params(check_flat_params(local, manifest.local_dimension), manifest.local),
         }
         outputs = np.empty((len(x), *manifest.output.shape), np.float32)
-        for start in range(0, len(x), _BATCH_ROWS):
-            feed[manifest.input.name] = x[start : start + _BATCH_ROWS]
-            rows = outputs[start : start + _BATCH_ROWS]
+        at_once = rows_at_once(x)
+        for start in range(0, len(x), at_once):
+            feed[manifest.input.name] = x[start : start + at_once]
+            rows = outputs[start : start + at_once]
             rows[:] = self._run(feed, rows.shape)
         return outputs
 
@@ -104,6 +107,15 @@ class Evaluator:
         require_targets(data.y, self._manifest)
         outputs = self.predict(flat_params, data.x, local_params)
         return measure(self._manifest.loss, outputs, data.y)
+
+
+def rows_at_once(x: Inputs) -> int:
+    """Return how many rows go through a net at a time, so that memory stays small.
+
+    Args:
+        x: float32 or int64 [n, ...].
+    """
+    return max(1, min(_MOST_ROWS, _MOST_INPUT_BYTES // max(1, x[:1].nbytes)))
 
 
 def evaluate_params(

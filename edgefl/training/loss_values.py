@@ -6,6 +6,9 @@ from numpy.typing import NDArray
 from edgefl.training.base import Evaluation, Targets
 from edgefl.training.kinds import Loss
 
+_MOST_VALUES = 65_536
+"""Float64 copies of more outputs at a time would take several times their memory."""
+
 
 def row_losses(loss: Loss, outputs: NDArray[np.float32], targets: Targets) -> NDArray[np.float64]:
     """Return the loss of each row.
@@ -50,8 +53,13 @@ def measure(loss: Loss, outputs: NDArray[np.float32], targets: Targets) -> Evalu
         accuracy = float((outputs.argmax(axis=1) == targets).mean())
     elif loss is Loss.BINARY_CROSS_ENTROPY:
         accuracy = float(((outputs > 0.0) == (targets > 0.5)).mean())
+    losses = np.empty(len(outputs), np.float64)
+    at_once = max(1, _MOST_VALUES // max(1, outputs[:1].size))
+    for start in range(0, len(outputs), at_once):
+        part = slice(start, start + at_once)
+        losses[part] = row_losses(loss, outputs[part], targets[part])
     return Evaluation(
         accuracy=accuracy,
-        loss=float(row_losses(loss, outputs, targets).mean()),
+        loss=float(losses.mean()),
         examples=len(outputs),
     )
