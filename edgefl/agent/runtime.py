@@ -211,7 +211,8 @@ class AgentRuntime:
         session_id = effect.plan.session_id
         try:
             learned = self._learner.learn(effect.plan, effect.bundle, effect.parameters)
-        except (TrainingError, EnvironmentProblem) as error:
+        except (TrainingError, EnvironmentProblem, MemoryError) as error:
+            # A bundle may ask for any sizes; numpy says of which it has too little memory.
             _LOGGER.warning("training failed: %s", error)
             return TrainingEnded(session_id=session_id, update=None, note="failed to train")
         except DataError as error:

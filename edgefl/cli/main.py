@@ -69,13 +69,22 @@ def _run(words: list[str]) -> int:
         code = options.run(options)
     except EdgeflError as error:
         return _fail(str(error), error.exit_code, options)
+    except MemoryError as error:
+        problem = EnvironmentProblem(
+            "E-MEMORY",
+            "enough free memory",
+            " ".join(str(error).split()) or "less",
+            "end other programs, or take a smaller model or batch",
+        )
+        return _fail(str(problem), problem.exit_code, options)
     except BrokenPipeError:
         # The reader of our output went away; it wants no message either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:  # noqa: BLE001 - the last resort: one line, the rest behind --debug
         where = traceback.extract_tb(error.__traceback__)[-1]
-        text = f"E-INTERNAL: {type(error).__name__}: {error} ({where.filename}:{where.lineno})"
+        said = " ".join(str(error).split())
+        text = f"E-INTERNAL: {type(error).__name__}: {said} ({where.filename}:{where.lineno})"
         return _fail(f"{text}; run again with --debug and report it", _INTERNAL, options)
     return cast("int", code)
 

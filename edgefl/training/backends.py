@@ -83,7 +83,7 @@ def probe(backend: Backend, *, timeout_s: float = _PROBE_TIMEOUT_S) -> ProbedBac
     report = run_child(("probe", backend.runtime.value, backend.provider.value), timeout_s)
     if isinstance(report, str):
         return ProbedBackend(backend=backend, reason=report)
-    line = report[-1] if report else {}
+    line = report[-1] if report else {"reason": "it ended without an answer"}
     return ProbedBackend(
         backend=backend,
         version=str(line.get("version", "")),
