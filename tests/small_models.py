@@ -13,7 +13,9 @@ def initializer(name, *shape, value=None, seed=None):
     return numpy_helper.from_array(np.asarray(array, np.float32), name)
 
 
-def small_model(nodes, initializers, *, inputs=(("x", ["N", 4]),), output=("y", ["N", 3])):
+def small_model(
+    nodes, initializers, *, inputs=(("x", ["N", 4]),), output=("y", ["N", 3]), opset=17
+):
     """Return a model of nodes given as (operator, inputs, output, attributes)."""
     graph = helper.make_graph(
         [helper.make_node(op, i, [o], name=f"{op}_{o}", **a) for op, i, o, a in nodes],
@@ -22,7 +24,7 @@ def small_model(nodes, initializers, *, inputs=(("x", ["N", 4]),), output=("y", 
         [helper.make_tensor_value_info(output[0], FLOAT, output[1])],
         initializers,
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
 
 
 def linear_model(inputs=4, outputs=3):

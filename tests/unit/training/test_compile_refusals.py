@@ -13,25 +13,10 @@ from edgefl.training.onnx.compile.graph import GraphEmitter
 from edgefl.training.onnx.compile.normalize import normalize
 from edgefl.training.onnx.demo_model import demo_model
 from edgefl.training.onnx.runtime.trainer import OnnxTrainer
+from tests.small_models import initializer
+from tests.small_models import small_model as model
 
 FLOAT = TensorProto.FLOAT
-
-
-def initializer(name, *shape, value=None):
-    rng = np.random.default_rng(len(name))
-    array = rng.normal(size=shape) if value is None else np.full(shape, value)
-    return numpy_helper.from_array(array.astype(np.float32), name)
-
-
-def model(nodes, initializers, *, inputs=(("x", ["N", 4]),), output=("y", ["N", 3]), opset=17):
-    graph = helper.make_graph(
-        [helper.make_node(op, i, [o], name=f"{op}_{o}", **a) for op, i, o, a in nodes],
-        "small",
-        [helper.make_tensor_value_info(name, FLOAT, shape) for name, shape in inputs],
-        [helper.make_tensor_value_info(output[0], FLOAT, output[1])],
-        initializers,
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
 
 
 GEMM = ("Gemm", ["x", "w", "b"], "y", {})

@@ -243,7 +243,7 @@ def branching(condition):
 
 def test_a_branch_that_reads_trained_values_inside_is_refused():
     condition = [
-        helper.make_node("ReduceMax", ["x"], ["m"], keepdims=0),
+        helper.make_node("Size", ["x"], ["m"]),
         helper.make_node("Cast", ["m"], ["c"], to=TensorProto.BOOL),
     ]
     model = branching(condition)

@@ -5,10 +5,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from edgefl.errors import TrainingError
 from edgefl.training.bundle import read_bundle
-from edgefl.training.kinds import ElementType
+from edgefl.training.kinds import ElementType, QuantizationMode
 from edgefl.training.onnx.compile.bundle import compile_with
 from edgefl.training.onnx.compile.options import CompileOptions
+from edgefl.training.onnx.compile.quantize.request import QuantizationRequest
+from edgefl.training.onnx.compile.report import Verdict, examine
 from edgefl.training.onnx.runtime.trainer import OnnxTrainer
 from tests.small_models import conv_net, initializer, small_model, two_layers
 
@@ -212,3 +215,71 @@ def test_token_inputs_go_through_the_front():
 def test_the_first_layer_trained_means_no_front():
     assert not bundle_of(two_layers(), trainable="first.bias").manifest.features
     assert bundle_of(two_layers(), trainable="second.bias").manifest.features
+
+
+def behind_a_frozen_layer(*nodes, settings=()):
+    """x w, then the nodes from "a" to "b", then a head that is trained."""
+    return small_model(
+        [
+            ("MatMul", ["x", "w"], "a", {}),
+            *nodes,
+            ("Gemm", ["b", "head.weight", "head.bias"], "y", {"transB": 1}),
+        ],
+        [
+            initializer("w", 4, 6),
+            initializer("head.weight", 3, 6),
+            initializer("head.bias", 3),
+            *settings,
+        ],
+    )
+
+
+MIXING = {
+    "ReduceMean": [("ReduceMean", ["a"], "m", {"axes": [0]}), ("Sub", ["a", "m"], "b", {})],
+    "Softmax": [("Softmax", ["a"], "b", {"axis": 0})],
+    "LayerNormalization": [("LayerNormalization", ["a", "one"], "b", {"axis": 0})],
+    "MatMul": [
+        ("Transpose", ["a"], "t", {"perm": [1, 0]}),
+        ("MatMul", ["a", "t"], "products", {}),
+        ("MatMul", ["products", "a"], "b", {}),
+    ],
+}
+
+
+@pytest.mark.parametrize("operator", MIXING)
+def test_a_frozen_front_that_mixes_examples_is_refused(operator):
+    source = behind_a_frozen_layer(
+        *MIXING[operator], settings=[initializer("one", 1, 6, value=1.0)]
+    )
+    if operator != "LayerNormalization":
+        source.graph.initializer.pop()
+    with pytest.raises(TrainingError, match=f"E-MODEL-OP-FORM.*{operator} .* mixes examples"):
+        bundle_of(source, trainable="head")
+    report = examine(source, CompileOptions(trainable="head"))
+    assert report.verdict is Verdict.INFERENCE_ONLY
+    assert [error.code for error in report.obstacles] == ["E-MODEL-OP-FORM"]
+
+
+def test_layers_along_other_axes_keep_examples_apart():
+    nodes = [
+        ("ReduceMean", ["a"], "m", {"axes": [1]}),
+        ("Sub", ["a", "m"], "c", {}),
+        ("Softmax", ["c"], "b", {"axis": -1}),
+    ]
+    bundle = bundle_of(behind_a_frozen_layer(*nodes), trainable="head")
+    assert bundle.manifest.features
+
+
+@pytest.mark.parametrize("mode", [QuantizationMode.NONE, QuantizationMode.STATIC])
+def test_a_frozen_normalization_by_the_batch_is_refused(mode):
+    source = conv_net()
+    for node in source.graph.node:
+        if node.op_type == "BatchNormalization":
+            node.attribute.append(helper.make_attribute("training_mode", 1))
+            node.output.extend(["new.mean", "new.var"])
+    rows = np.random.default_rng(0).normal(size=(8, 3, 8, 8)).astype(np.float32)
+    request = QuantizationRequest(
+        mode=mode, calibration=None if mode is QuantizationMode.NONE else rows
+    )
+    with pytest.raises(TrainingError, match=r"E-MODEL-BATCHNORM-TRAINING.*BatchNormalization_n1"):
+        bundle_of(source, trainable="head", quantization=request)

@@ -18,7 +18,7 @@ from edgefl.training.bundle import (
 )
 from edgefl.training.kinds import Loss, Optimizer, Runtime
 from edgefl.training.manifest import Manifest
-from edgefl.training.onnx.compile.check import require_rules
+from edgefl.training.onnx.compile.check import require_examples_apart, require_rules
 from edgefl.training.onnx.compile.describe import input_spec, make_manifest
 from edgefl.training.onnx.compile.graphs import (
     eval_graph,
@@ -126,6 +126,7 @@ def compile_with(
     source_names = {tensor.name for tensor in source.graph.initializer}
     plan = make_plan(base, options, source_names=source_names)
     require_rules(plan.forward, plan.trained)
+    require_examples_apart(plan.model, plan.forward, plan.input.name)
     step = train_graph(plan)
     contents = {TRAIN_ONNX: serialize(step.graph), EVAL_ONNX: serialize(eval_graph(plan))}
     front = features_graph(plan)

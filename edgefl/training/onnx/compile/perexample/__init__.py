@@ -4,7 +4,14 @@ from edgefl.training.onnx.compile.perexample.clip import (
     ClippedGradients,
     ExampleForm,
     emit_clipped_gradients,
+    node_mixing_examples,
     why_examples_are_mixed,
 )
 
-__all__ = ["ClippedGradients", "ExampleForm", "emit_clipped_gradients", "why_examples_are_mixed"]
+__all__ = [
+    "ClippedGradients",
+    "ExampleForm",
+    "emit_clipped_gradients",
+    "node_mixing_examples",
+    "why_examples_are_mixed",
+]

@@ -147,6 +147,20 @@ def why_examples_are_mixed(
     return ""
 
 
+def node_mixing_examples(
+    graph: GraphEmitter, nodes: Sequence[onnx.NodeProto], batch_input: str
+) -> str:
+    """Return the first node seen to mix examples of a batch; empty where none was seen.
+
+    Behind an operator that no place rule knows nothing is seen.
+    """
+    try:
+        follow_examples(graph, nodes, [batch_input], [])
+    except MixedExamplesError as error:
+        return str(error) if error.is_certain else ""
+    return ""
+
+
 def _clip(graph: GraphEmitter, squared_norms: str, weights: str) -> tuple[str, str]:
     """Return norms, and weights times min(1, C / norm): exactly the weight for a norm of 0."""
     # A Gram form may leave a sum a little below zero.

@@ -55,7 +55,9 @@ def value_wise(visit: Visit) -> Place:
 def first_axis(visit: Visit) -> Place:
     """Examples come first, and only the first input depends on them."""
     place = visit.only(0)
-    if place.axis != 0 or int_attribute(visit.node, "training_mode", 0):
+    if int_attribute(visit.node, "training_mode", 0):
+        raise visit.mixing()
+    if place.axis != 0:
         raise visit.mixed()
     return place
 
@@ -65,27 +67,28 @@ def gemm(visit: Visit) -> Place:
     """Examples are rows of the first operand."""
     place = visit.only(0)
     if place.axis != int_attribute(visit.node, "transA", 0):
-        raise visit.mixed()
+        raise visit.mixing()
     return place.at(0)
 
 
 @place_of("MatMul")
 def matmul(visit: Visit) -> Place:
     """Examples are on any axis over which the product does not sum."""
-    rank = len(visit.shape(visit.node.output[0]))
-    found = set()
+    from_last = set()
     for index, place in enumerate(visit.inputs):
         if place is None:
             continue
-        own_rank = len(visit.shape(visit.node.input[index]))
-        if own_rank < 2 or place.axis == own_rank - 1 - index:
+        rank = len(visit.shape(visit.node.input[index]))
+        if rank < 2:
             raise visit.mixed()
-        if None not in visit.inputs and place.axis >= own_rank - 2:
-            raise visit.mixed()
-        found.add(place.at(place.axis + rank - own_rank))
-    if len(found) > 1:
+        is_paired = None not in visit.inputs and place.axis >= rank - 2
+        if is_paired or place.axis == rank - 1 - index:
+            raise visit.mixing()
+        from_last.add(place.at(place.axis - rank))
+    if len(from_last) > 1:
         raise visit.mixed()
-    return found.pop()
+    place = from_last.pop()
+    return place.at(place.axis + len(visit.shape(visit.node.output[0])))
 
 
 @place_of("Softmax", "LogSoftmax", "LpNormalization", "CumSum")
@@ -94,9 +97,11 @@ def along_one_axis(visit: Visit) -> Place:
     place = visit.only(0)
     rank = len(visit.shape(visit.node.input[0]))
     fixed = visit.constants(1) if visit.node.op_type == "CumSum" else None
-    axis = fixed[0] if fixed else int_attribute(visit.node, "axis", -1)
-    if axis % rank == place.axis or (visit.node.op_type == "CumSum" and fixed is None):
+    if visit.node.op_type == "CumSum" and fixed is None:
         raise visit.mixed()
+    axis = fixed[0] if fixed else int_attribute(visit.node, "axis", -1)
+    if axis % rank == place.axis:
+        raise visit.mixing()
     return place
 
 
@@ -106,7 +111,7 @@ def layer_normalization(visit: Visit) -> Place:
     place = visit.only(0)
     rank = len(visit.shape(visit.node.input[0]))
     if place.axis >= int_attribute(visit.node, "axis", -1) % rank:
-        raise visit.mixed()
+        raise visit.mixing()
     return place
 
 
@@ -116,6 +121,9 @@ def reduction(visit: Visit) -> Place:
     place = visit.only(0)
     rank = len(visit.shape(visit.node.input[0]))
     axes = visit.constants(1) or ints_attribute(visit.node, "axes")
+    if not axes and len(visit.node.input) > 1:
+        # Computed axes, or none, which may stand for all or for no axis.
+        raise visit.mixed()
     return _after_removal(visit, place, rank, axes)
 
 
@@ -130,7 +138,7 @@ def arg_reduction(visit: Visit) -> Place:
 def _after_removal(visit: Visit, place: Place, rank: int, axes: list[int] | None) -> Place:
     reduced = {axis % rank for axis in axes or range(rank)}
     if place.axis in reduced:
-        raise visit.mixed()
+        raise visit.mixing()
     if int_attribute(visit.node, "keepdims", 1):
         return place
     return place.at(place.axis - sum(axis < place.axis for axis in reduced))

@@ -45,11 +45,17 @@ Places = Mapping[str, Place | None]
 
 
 class MixedExamplesError(Exception):
-    """Raised by a place rule for a node that mixes examples, or may; never leaves the package."""
+    """Raised by a place rule for a node that mixes examples, or may; never leaves the package.
 
-    def __init__(self, node: onnx.NodeProto) -> None:
+    Attributes:
+        is_certain: The node does mix them.
+    """
+
+    def __init__(self, node: onnx.NodeProto, *, is_certain: bool = False) -> None:
         """Name the node."""
-        super().__init__(f"{describe(node)} is not known to keep examples apart")
+        found = "mixes examples" if is_certain else "is not known to keep examples apart"
+        super().__init__(f"{describe(node)} {found}")
+        self.is_certain = is_certain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,8 +102,12 @@ class Visit:
         return None if values is None else [int(v) for v in values.reshape(-1).tolist()]
 
     def mixed(self) -> MixedExamplesError:
-        """Return the error to raise."""
+        """Return the error to raise where nothing is known."""
         return MixedExamplesError(self.node)
+
+    def mixing(self) -> MixedExamplesError:
+        """Return the error to raise where an example's result depends on others."""
+        return MixedExamplesError(self.node, is_certain=True)
 
 
 PlaceRule = Callable[[Visit], Place]

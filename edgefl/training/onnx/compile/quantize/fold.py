@@ -8,7 +8,7 @@ import onnx
 from onnx import numpy_helper
 
 from edgefl.training.int8_values import Floats
-from edgefl.training.onnx.compile.attributes import float_attribute
+from edgefl.training.onnx.compile.attributes import float_attribute, int_attribute
 
 _DEFAULT_EPSILON = 1e-5
 
@@ -50,6 +50,8 @@ def _find_pair(graph: onnx.GraphProto, keep: frozenset[str]) -> _Pair | None:
     for node in graph.node:
         convolution = makers.get(node.input[0]) if node.op_type == "BatchNormalization" else None
         if convolution is None or read.count(node.input[0]) > 1:
+            continue
+        if int_attribute(node, "training_mode", 0):
             continue
         tensors = [*convolution.input[1:], *node.input[1:]]
         is_own = all(name in constants and name not in keep for name in tensors if name)

@@ -46,7 +46,12 @@ def batch_normalization(
     return gradients
 
 
-def _require_fixed_statistics(node: onnx.NodeProto, wanted: Sequence[bool]) -> None:
+def require_inference_mode(node: onnx.NodeProto) -> None:
+    """Refuse a BatchNormalization by the statistics of a batch.
+
+    Raises:
+        TrainingError: E-MODEL-BATCHNORM-TRAINING.
+    """
     if int_attribute(node, "training_mode", 0):
         raise TrainingError(
             "E-MODEL-BATCHNORM-TRAINING",
@@ -54,6 +59,10 @@ def _require_fixed_statistics(node: onnx.NodeProto, wanted: Sequence[bool]) -> N
             f"{describe(node)} in training mode",
             "export the model in eval mode, use GroupNorm, or freeze the statistics",
         )
+
+
+def _require_fixed_statistics(node: onnx.NodeProto, wanted: Sequence[bool]) -> None:
+    require_inference_mode(node)
     if wanted[3] or wanted[4]:
         raise TrainingError(
             "E-MODEL-BATCHNORM-STATISTICS",
