@@ -19,6 +19,7 @@ from edgefl.data.inputs import InputData
 from edgefl.data.schema import schema_of
 from edgefl.data.source import open_source
 from edgefl.errors import ConfigError, StorageError
+from edgefl.storage.files import require_replaceable
 from edgefl.training.backends import backend_for
 from edgefl.training.base import Evaluation, Trainer
 from edgefl.training.loss_values import measure
@@ -81,7 +82,8 @@ def run_predict(options: argparse.Namespace) -> int:
         writer = csv.DictWriter(file, fieldnames=predictions.columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows(predictions.rows())
-    sys.stderr.write(_text(_said(record, options.model, predictions)))
+    targets = "labels" if trainer.manifest.loss.takes_labels else "values"
+    sys.stderr.write(_text(_said(record, options.model, predictions), targets))
     return 0
 
 
@@ -211,6 +213,7 @@ def _opened(path: Path | None) -> Iterator[TextIO]:
         return
     draft = path.with_name(f"{path.name}.new-{os.getpid()}")
     try:
+        require_replaceable(path)
         with draft.open("w", encoding="utf-8") as file:
             yield file
         draft.replace(path)
@@ -238,22 +241,23 @@ def _said(record: ModelRecord, model: str, predictions: _Predictions) -> dict[st
     }
 
 
-def _text(said: dict[str, object]) -> str:
+def _text(said: dict[str, object], targets: str) -> str:
     kept = " (newer ones did worse here)" if said["is_rolled_back"] else ""
     return (
         f"{said['examples']} examples with the {said['model']} model of task {said['task']}, from "
-        f"round {said['from_round']}{kept}: {_measured(said)}\n"
+        f"round {said['from_round']}{kept}: {_measured(said, targets)}\n"
     )
 
 
-def _measured(said: dict[str, object]) -> str:
+def _measured(said: dict[str, object], targets: str) -> str:
     known = said["examples_with_target"]
     if not known:
         notes = said["notes"]
         reason = f" ({'; '.join(notes)})" if isinstance(notes, list) and notes else ""
-        return f"no usable labels to compare with{reason}"
+        return f"no usable {targets} to compare with{reason}"
     measured = f"loss {said['loss']:.4f}"
     if said["accuracy"] is not None:
         measured = f"accuracy {said['accuracy']:.3f}, {measured}"
-    whose = "their own labels" if known == said["examples"] else f"the labels of {known} of them"
+    is_all = known == said["examples"]
+    whose = f"their own {targets}" if is_all else f"the {targets} of {known} of them"
     return f"{measured} against {whose}"

@@ -3,6 +3,7 @@
 import re
 import sqlite3
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -71,7 +72,7 @@ def contributors(fleet: LiveFleet) -> list[set[str]]:
 
 
 def test_an_agent_started_before_its_logger_takes_part_once_rows_are_there(
-    tmp_path: Path, bundle: Path
+    start: Callable[..., Process], tmp_path: Path, bundle: Path
 ) -> None:
     settings, recordings = describe(tmp_path / "csv", CSV), tmp_path / "csv" / "not" / "mounted"
     with LiveFleet(tmp_path / "fleet", devices=4) as fleet:
@@ -92,6 +93,19 @@ def test_an_agent_started_before_its_logger_takes_part_once_rows_are_there(
         assert set(examples_trained(late)) == {5}
         log_to_csv(recordings / "yet", windows=3, start=5)
         wait_until(lambda: 8 in examples_trained(late), "rows added between rounds count")
+
+        # What it keeps predicts beside it, on rows that nobody has labelled.
+        unlabelled = "".join(f"{','.join(map(str, row[:-1]))}\n" for row in recorded(2, 8))
+        columns = ",".join(("time_s", *CHANNELS))
+        (recordings / "yet" / "next.csv").write_text(f"{columns}\n{unlabelled}")
+        state = fleet.folder / "late"
+        done = start("agent", "predict", "--data", settings, "--state", state, "--newest", 3).wait()
+        assert done.code == 0, done.err
+        lines = [line.split(",") for line in done.out.splitlines()]
+        assert lines[0] == ["row", "start_s", "end_s", "class", "probability"]
+        assert [line[0] for line in lines[1:]] == ["7", "8", "9"]
+        assert lines[3][1:3] == ["23.04", "25.56"]
+        assert "against the labels of 1 of them" in done.err
         assert late.is_running
         assert "Traceback" not in late.err
 

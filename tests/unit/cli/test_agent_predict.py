@@ -12,8 +12,12 @@ from edgefl.agent.models import KeptModel, ModelRecord, ModelShelf
 from edgefl.cli import agent_predict
 from edgefl.training.bundle import Bundle, read_bundle
 from edgefl.training.evaluate import Evaluator
+from edgefl.training.kinds import Loss
+from edgefl.training.onnx.compile.bundle import compile_with
+from edgefl.training.onnx.compile.options import CompileOptions
 from edgefl.training.selftest import PROBE_CASE
 from edgefl.training.selftest_cases import __file__ as CASES  # noqa: N812
+from tests.small_models import linear_model
 
 WIDTH = 12
 SENSOR = """
@@ -32,8 +36,7 @@ classes = ["rest", "walk", "run", "fall"]
 """
 
 
-def keep(state: Path, case: str) -> Bundle:
-    content = (Path(CASES).parent / f"{case}.efl").read_bytes()
+def keep(state: Path, content: bytes) -> Bundle:
     bundle = read_bundle(content)
     model = KeptModel(params=bundle.initial_params, local=bundle.initial_local)
     ModelShelf(state / agent_predict.MODELS).keep(
@@ -48,7 +51,7 @@ def keep(state: Path, case: str) -> Bundle:
 @pytest.fixture
 def predict(run, tmp_path):
     """Give a function that predicts in a folder with a kept model."""
-    keep(tmp_path / "state", PROBE_CASE)
+    keep(tmp_path / "state", (Path(CASES).parent / f"{PROBE_CASE}.efl").read_bytes())
 
     def call(*words):
         options = ("--backend", "onnx", "--provider", "cpu", "--state", tmp_path / "state")
@@ -171,3 +174,19 @@ def test_what_cannot_be_predicted_on_is_one_line(predict, tmp_path):
     np.savez(tmp_path / "mine.npz", x=np.ones((0, WIDTH)))
     predict("--data", tmp_path / "mine.npz").refuses("E-DATA-EMPTY", 2)
     predict("--data", tmp_path / "mine.npz", "--task", "other").refuses("E-NO-MODEL", 2)
+
+
+def test_values_and_what_they_are_compared_with(predict, tmp_path):
+    options = CompileOptions(loss=Loss.MSE)
+    bundle = keep(tmp_path / "state", compile_with(linear_model(4, 2), options).bundle_bytes)
+    x = np.random.default_rng(3).normal(size=(5, 4)).astype(np.float32)
+    outputs = Evaluator(bundle).predict(bundle.initial_params, x)
+    y = outputs + 1
+    y[3] = np.nan
+    np.savez(tmp_path / "mine.npz", x=x, y=y)
+    done = predict("--data", tmp_path / "mine.npz")
+    said = lines(done.out)
+    assert list(said[0]) == ["row", "value0", "value1"]
+    found = [[float(row["value0"]), float(row["value1"])] for row in said]
+    np.testing.assert_allclose(found, outputs, rtol=1e-5)
+    assert done.err.endswith(": loss 1.0000 against the values of 4 of them\n")
