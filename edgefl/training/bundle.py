@@ -1,8 +1,8 @@
 """The training bundle: one file with graphs, first parameters and manifest.
 
-It is read on devices and on the gateway.
-It needs numpy only. `prepare_bundle` (package `edgefl.training.onnx.compile`) makes it;
-`export_model` turns a bundle and parameters back into an ordinary ONNX model.
+It is read on devices and on the gateway, with numpy alone. `compile_with` (package
+`edgefl.training.onnx.compile`) makes it; `export_model` turns a bundle and parameters back into an
+ordinary ONNX model.
 """
 
 import hashlib

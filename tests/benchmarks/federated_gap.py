@@ -25,7 +25,7 @@ from edgefl.training.bundle import Bundle, read_bundle
 from edgefl.training.central import central_rounds, pool
 from edgefl.training.evaluate import Evaluator
 from edgefl.training.int8_evaluate import evaluate_int8
-from edgefl.training.onnx.compile import compile_bundle
+from edgefl.training.onnx.compile.bundle import compile_bundle
 from edgefl.training.onnx.demo_model import demo_bundle, demo_model
 from edgefl.training.onnx.runtime.trainer import OnnxTrainer
 from edgefl.training.recipe import SPAR_RECIPE, Recipe

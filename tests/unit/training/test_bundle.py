@@ -33,8 +33,8 @@ from edgefl.training.manifest import (
     TensorSpec,
     parse_manifest,
 )
-from edgefl.training.onnx.compile import compile_bundle, prepare_bundle
-from edgefl.training.onnx.compile.bundle import compile_with
+from edgefl.training.onnx.compile.bundle import compile_bundle, compile_with
+from edgefl.training.onnx.compile.normalize import load_model
 from edgefl.training.onnx.compile.options import CompileOptions
 from edgefl.training.onnx.compile.quantize.request import QuantizationRequest
 from edgefl.training.onnx.demo_model import demo_model
@@ -79,7 +79,7 @@ def test_initial_parameters_are_the_models_and_cannot_be_changed():
 def test_a_bundle_on_disk_reads_the_same(tmp_path):
     model_path, out_path = tmp_path / "model.onnx", tmp_path / "bundle.efl"
     onnx.save(demo_model(1), model_path)
-    prepare_bundle(model_path, out_path=out_path)
+    out_path.write_bytes(compile_bundle(load_model(model_path)).bundle_bytes)
     assert out_path.read_bytes() == BUNDLE_BYTES
     assert read_bundle(out_path).sha256 == read_bundle(BUNDLE_BYTES).sha256
 

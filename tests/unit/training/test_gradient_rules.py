@@ -10,7 +10,7 @@ from onnx.reference import ReferenceEvaluator
 
 from edgefl.training.bundle import Bundle, read_bundle
 from edgefl.training.evaluate import split_params
-from edgefl.training.onnx.compile import compile_bundle
+from edgefl.training.onnx.compile.bundle import compile_bundle
 from edgefl.training.onnx.compile.rules import covered_operators
 from edgefl.training.onnx.demo_model import demo_model
 from edgefl.training.onnx.runtime.trainer import OnnxTrainer

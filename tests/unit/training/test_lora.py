@@ -8,8 +8,7 @@ from onnx import numpy_helper
 from edgefl.errors import ConfigError, TrainingError
 from edgefl.training.bundle import export_model, read_bundle
 from edgefl.training.evaluate import Evaluator
-from edgefl.training.onnx.compile import compile_bundle
-from edgefl.training.onnx.compile.bundle import compile_with
+from edgefl.training.onnx.compile.bundle import compile_bundle, compile_with
 from edgefl.training.onnx.compile.options import CompileOptions
 from edgefl.training.onnx.runtime.quiet import onnxruntime
 from edgefl.training.onnx.runtime.trainer import OnnxTrainer

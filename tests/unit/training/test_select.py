@@ -6,8 +6,7 @@ from onnx import numpy_helper
 
 from edgefl.errors import TrainingError
 from edgefl.training.kinds import ElementType
-from edgefl.training.onnx.compile import compile_bundle
-from edgefl.training.onnx.compile.bundle import compile_with
+from edgefl.training.onnx.compile.bundle import compile_bundle, compile_with
 from edgefl.training.onnx.compile.options import CompileOptions
 from tests.small_models import conv_net, initializer, small_model
 

@@ -11,7 +11,7 @@ from edgefl.errors import DataError, TrainingError
 from edgefl.training.base import Trainer, TrainingData
 from edgefl.training.bundle import read_bundle
 from edgefl.training.evaluate import Evaluator, evaluate_params
-from edgefl.training.onnx.compile import compile_bundle
+from edgefl.training.onnx.compile.bundle import compile_bundle
 from edgefl.training.onnx.demo_model import demo_model
 from edgefl.training.onnx.runtime.session import open_session
 from edgefl.training.onnx.runtime.trainer import OnnxTrainer

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from edgefl.training.bundle import read_bundle
-from edgefl.training.onnx.compile import compile_bundle
+from edgefl.training.onnx.compile.bundle import compile_bundle
 from edgefl.training.onnx.demo_model import demo_model
 from edgefl.training.onnx.runtime.trainer import OnnxTrainer
 from tests.unit.training.numpy_cnn import NumpyCnn

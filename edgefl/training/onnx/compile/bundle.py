@@ -4,7 +4,6 @@ import hashlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import onnx
 
@@ -26,7 +25,7 @@ from edgefl.training.onnx.compile.graphs import (
     serialize,
     train_graph,
 )
-from edgefl.training.onnx.compile.normalize import load_model, normalize
+from edgefl.training.onnx.compile.normalize import normalize
 from edgefl.training.onnx.compile.optim import OptimizerSettings
 from edgefl.training.onnx.compile.options import CompileOptions
 from edgefl.training.onnx.compile.plan import Plan, make_plan
@@ -54,36 +53,6 @@ class PreparedBundle:
     warnings: tuple[str, ...]
 
 
-def prepare_bundle(
-    model_path: Path,
-    *,
-    out_path: Path,
-    loss: str = "cross_entropy",
-    trainable: str | Sequence[str] = ALL,
-    optimizer: str = "sgd",
-) -> PreparedBundle:
-    """Prepare a model file for training on devices and write the bundle.
-
-    Args:
-        model_path: An ONNX model with one input.
-        out_path: Where to write; its folder must exist.
-        loss: A `Loss` by its value.
-        trainable: Terms as `select` reads them.
-        optimizer: An `Optimizer` by its value, with its usual constants.
-
-    Returns:
-        What was written, and warnings.
-
-    Raises:
-        TrainingError: The model cannot be trained; the message names the obstacles.
-    """
-    prepared = compile_bundle(
-        load_model(model_path), loss=loss, trainable=trainable, optimizer=optimizer
-    )
-    out_path.write_bytes(prepared.bundle_bytes)
-    return prepared
-
-
 def compile_bundle(
     source: onnx.ModelProto,
     *,
@@ -91,7 +60,17 @@ def compile_bundle(
     trainable: str | Sequence[str] = ALL,
     optimizer: str = "sgd",
 ) -> PreparedBundle:
-    """Prepare a model in memory with the usual constants; see `prepare_bundle`."""
+    """Prepare a model with the usual constants.
+
+    Args:
+        source: A model as its exporter wrote it.
+        loss: A `Loss` by its value.
+        trainable: Terms as `select` reads them.
+        optimizer: An `Optimizer` by its value.
+
+    Raises:
+        TrainingError: As `compile_with` raises; E-MODEL-LOSS or E-MODEL-OPTIMIZER.
+    """
     options = CompileOptions(
         loss=loss_named(loss),
         optimizer=OptimizerSettings(kind=optimizer_named(optimizer)),

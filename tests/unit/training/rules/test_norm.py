@@ -7,7 +7,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from edgefl.errors import TrainingError
 from edgefl.training.bundle import read_bundle
-from edgefl.training.onnx.compile import compile_bundle
+from edgefl.training.onnx.compile.bundle import compile_bundle
 from tests.gradient_check import check_gradients, differentiated, run_gradients
 from tests.node_models import check_node_model, node_models
 
