@@ -124,7 +124,7 @@ def _named_in_text() -> list[str]:
     for page in _PAGES:
         for span in _SPAN.findall(page.read_text(encoding="utf-8")):
             words = [word for word in span.split()[1:] if re.fullmatch(r"[a-z|-]+", word)]
-            options = [word for word in words if word.startswith("--")]
+            options = [word for word in words if word.startswith("-")]
             *first, last = [word for word in words if word not in options]
             named |= {" ".join([*first, choice, *options]) for choice in last.split("|")}
     return sorted(named)
@@ -132,7 +132,7 @@ def _named_in_text() -> list[str]:
 
 @pytest.mark.parametrize("command", _named_in_text())
 def test_command_named_in_text_exists(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    words = [word for word in command.split() if not word.startswith("--")]
+    words = [word for word in command.split() if not word.startswith("-")]
     with pytest.raises(SystemExit) as ended:
         command_line._parse([*words, "--help"])
     assert ended.value.code == 0
