@@ -11,6 +11,7 @@ from edgefl.cli.model_text import bundle_facts, manifest_facts, report_facts, sh
 from edgefl.cli.options import add_common, add_json
 from edgefl.cli.packages import require_packages
 from edgefl.errors import EdgeflError, StorageError, TrainingError
+from edgefl.storage.files import replace_file, require_file, require_replaceable
 from edgefl.training.kinds import Loss, Optimizer, Runtime
 
 if TYPE_CHECKING:
@@ -164,6 +165,7 @@ def run_inspect(options: argparse.Namespace) -> int:
     """Verify a bundle and show its manifest."""
     from edgefl.training.bundle import read_bundle
 
+    require_file(options.bundle)
     bundle = read_bundle(options.bundle)
     show({"bundle": str(options.bundle), **bundle_facts(bundle)}, (), as_json=options.json)
     return 0
@@ -183,6 +185,7 @@ def run_demo(options: argparse.Namespace) -> int:
 def _load(path: Path) -> "onnx.ModelProto":
     from edgefl.training.onnx.compile.normalize import load_model
 
+    require_file(path)
     return load_model(path)
 
 
@@ -192,6 +195,9 @@ def _compile_options(options: argparse.Namespace) -> "CompileOptions":
     from edgefl.training.onnx.compile.options import CompileOptions
     from edgefl.training.onnx.compile.quantize.request import parse_quantization
 
+    for calibration in (options.calibration, options.quantize.partition(":")[2]):
+        if calibration:
+            require_file(Path(calibration))
     return CompileOptions(
         loss=loss_named(options.loss),
         optimizer=OptimizerSettings(
@@ -238,8 +244,9 @@ def _write_tried(path: Path, content: bytes) -> dict[str, object]:
     from edgefl.training.trial import try_bundle
 
     beside = path.with_name(f".{path.name}.part")
-    _write(beside, content)
     try:
+        require_replaceable(path)
+        replace_file(beside, content)
         started_s = time.monotonic()
         trial = try_bundle(beside)
         _tell("ran the step in a process of its own", time.monotonic() - started_s)
@@ -261,7 +268,7 @@ def _tell(what: str, took_s: float) -> None:
 
 def _write(path: Path, content: bytes) -> None:
     try:
-        path.write_bytes(content)
+        replace_file(path, content)
     except OSError as error:
         raise _unwritten(path, error) from error
 

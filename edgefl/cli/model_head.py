@@ -5,6 +5,10 @@ import argparse
 from edgefl.cli.model_text import manifest_facts, show
 from edgefl.cli.packages import require_packages
 from edgefl.errors import ConfigError, StorageError
+from edgefl.storage.files import read_file, replace_file
+
+_MOST_MODEL_BYTES = (1 << 31) - 1
+"""Offsets in a .tflite file have 32 bits, one of them for the sign."""
 
 
 def add_head_options(prepare: argparse.ArgumentParser) -> None:
@@ -61,7 +65,7 @@ def run_prepare_head(options: argparse.Namespace) -> int:
         seed=options.seed,
     )
     try:
-        backbone = options.model.read_bytes()
+        backbone = read_file(options.model, _MOST_MODEL_BYTES)
     except OSError as error:
         raise ConfigError(
             "E-MODEL-FILE",
@@ -71,7 +75,7 @@ def run_prepare_head(options: argparse.Namespace) -> int:
         ) from error
     prepared = prepare_head(backbone, settings)
     try:
-        options.output.write_bytes(prepared.bundle_bytes)
+        replace_file(options.output, prepared.bundle_bytes)
     except OSError as error:
         raise StorageError(
             "E-OUT-WRITE",
