@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from edgefl.agent.deadly_bundles import DeadlyBundles
 from edgefl.agent.models import KeptModel, ModelRecord, ModelShelf
 from edgefl.data.schema import DataSchema, schema_of
 from edgefl.data.source import DataSource
@@ -81,6 +82,7 @@ class LocalLearner:
         """Open nothing yet."""
         self._source = source
         self._shelf = shelf
+        self._deadly = DeadlyBundles(shelf.folder)
         self._able = able
         self._threads = threads
         self._validation_share = validation_share
@@ -110,13 +112,15 @@ class LocalLearner:
         except DataError as error:
             if not is_awaited(error, self._source):
                 raise
+            self._decline(error)
 
     def look_again(self) -> None:
         """Read the source while there are no examples; whatever is wrong, it is looked at again."""
         schema = None if self._opened is None else schema_of(self._opened[1].manifest)
         try:
             self._read(schema)
-        except DataError:
+        except DataError as error:
+            self._decline(error)
             return
         _LOGGER.info("examples are there: this device takes part in rounds again")
 
@@ -130,12 +134,25 @@ class LocalLearner:
 
         Raises:
             DataError: There are no examples now, or they do not fit the model.
-            TrainingError: The bundle cannot be run, or training diverged.
+            TrainingError: The bundle cannot be run, or was not outlived before, or training
+                diverged.
             EnvironmentProblem: No backend here runs this bundle.
         """
+        sha256 = plan.bundle_sha256.hex()
+        self._deadly.begin(sha256)
+        try:
+            return self._learn(plan, bundle, parameters)
+        finally:
+            self._deadly.end(sha256)
+
+    def _learn(self, plan: SessionPlan, bundle: bytes, parameters: bytes) -> Learned:
         is_first = self._opened is None or self._opened[0] != plan.bundle_sha256
         trainer, backend = self._open(plan.bundle_sha256, bundle)
-        data = self._read(schema_of(trainer.manifest))
+        try:
+            data = self._read(schema_of(trainer.manifest))
+        except DataError as error:
+            self._decline(error)
+            raise
         training, validation = split_rows(data, self._validation_share)
         keeper = _Keeper(self._shelf, plan, bundle, validation, checks_bundle=is_first)
         keeper.take_global(trainer, parse_parameters(parameters))
@@ -166,24 +183,24 @@ class LocalLearner:
         return self._opened[1], self._opened[2]
 
     def _read(self, schema: DataSchema | None) -> TrainingData:
-        """Read, and note whether there are examples."""
         started_s = self._cpu_s()
         try:
             data = self._source.read(schema)
-        except DataError as error:
+        finally:
             took_s = self._cpu_s() - started_s
             self._pause_s = max(_LEAST_PAUSE_S, took_s / _MOST_LOOKING_SHARE)
-            # Said once, not each time that it is looked at.
-            if str(error) != self._missing:
-                _LOGGER.warning(
-                    "no examples; rounds are declined, and it is looked again every %.0f s: %s",
-                    self._pause_s,
-                    error,
-                )
-            self._missing = str(error)
-            raise
         self._missing = ""
         return data
+
+    def _decline(self, error: DataError) -> None:
+        """Decline rounds from now on; said once, not each time that it is looked at."""
+        if str(error) != self._missing:
+            _LOGGER.warning(
+                "no examples; rounds are declined, and it is looked again every %.0f s: %s",
+                self._pause_s,
+                error,
+            )
+        self._missing = str(error)
 
 
 def is_awaited(error: DataError, source: DataSource) -> bool:
