@@ -109,6 +109,7 @@ def run_agent(options: argparse.Namespace) -> int:
     device = topics.parse_device_id(options.device)
     fleet = topics.parse_fleet(options.fleet)
     host, port = parse_endpoint(options.gateway)
+    enrolment_key = parse_public_key(options.enrolment_key)
     policy = _policy(options)
     mqtt = MqttSettings(host=host, port=port, client_id=f"edgefl-{fleet}-{device}", keepalive_s=20)
     source = open_source(options.data)
@@ -133,7 +134,7 @@ def run_agent(options: argparse.Namespace) -> int:
                 policy=policy,
                 agent_version=__version__,
                 has_aes=has_aes_hardware(),
-                enrolment_key=parse_public_key(options.enrolment_key),
+                enrolment_key=enrolment_key,
                 is_available=lambda: learner.has_data,
             ),
             store=store,

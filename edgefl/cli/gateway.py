@@ -63,6 +63,7 @@ def run_gateway_command(options: argparse.Namespace) -> int:
         sys.stdout.flush()
 
     fleet, port = topics.parse_fleet(options.fleet), require_port(options.port)
+    enrolment_key = parse_public_key(options.enrolment_key)
     state_dir = options.state or default_state_dir("gateway")
     if options.reset_state:
         set_state_aside(state_dir / _STATE_FILE, _LOST_BY_RESET)
@@ -72,7 +73,7 @@ def run_gateway_command(options: argparse.Namespace) -> int:
                 state_dir=state_dir,
                 fleet=fleet,
                 port=port,
-                enrolment_key=parse_public_key(options.enrolment_key),
+                enrolment_key=enrolment_key,
                 stop_when_idle=options.stop_when_idle,
                 on_report=show,
             )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from edgefl.errors import ConfigError
 from edgefl.protocol.limits import KEY_BYTES
+from edgefl.protocol.public_keys import WEAK_KEY, weakness_of
 from edgefl.storage.sqlite_file import set_aside
 
 _LOGGER = logging.getLogger(__name__)
@@ -75,6 +76,14 @@ def parse_public_key(text: str | None) -> bytes | None:
             "a public key of 64 hex digits",
             repr(text[:80]),
             "'edgefl roster init' and 'edgefl roster show' print it",
+        )
+    weakness = weakness_of(key)
+    if weakness is not None:
+        raise ConfigError(
+            WEAK_KEY,
+            "the public key of an enrolment key",
+            f"{text[:80]!r}, {weakness}",
+            "'edgefl roster init' makes one",
         )
     return key
 

@@ -34,6 +34,7 @@ from edgefl.protocol.key_bundle import DEFAULT_MASK_KEYS
 from edgefl.protocol.key_epoch import EpochRecord, OpenEpoch
 from edgefl.protocol.merkle import is_leaf
 from edgefl.protocol.own_keys import OwnKeys, make_own_keys
+from edgefl.protocol.public_keys import WEAK_KEY, weakness_of
 from edgefl.protocol.roster_epoch import RosterEntry, RosterPin
 
 _M = TypeVar("_M", RosterUpdate, EpochInvitation, EpochClosed, EpochOpened)
@@ -215,6 +216,9 @@ class DeviceEpoch:
                 "another one",
                 "if it was changed on purpose, enrol the device again",
             )
+        weakness = weakness_of(update.enrolment_key)
+        if weakness is not None:
+            raise RemoteProtocolError(WEAK_KEY, "the public key of an enrolment key", weakness)
         pinned = self._state.roster
         pin = RosterPin()
         if pinned is not None:

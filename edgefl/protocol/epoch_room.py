@@ -19,8 +19,13 @@ def draw_invited(devices: Collection[str], most: int, *, key_epoch: int) -> set[
     """
     if len(devices) <= most:
         return set(devices)
-    drawn = sorted(devices, key=lambda device: wire.digest(["edgefl/1 invited", key_epoch, device]))
+    drawn = sorted(devices, key=lambda device: draw_order(key_epoch, device))
     return set(drawn[:most])
+
+
+def draw_order(key_epoch: int, device: str) -> bytes:
+    """Return a device's place in the draw; the smallest are invited."""
+    return wire.digest(["edgefl/1 invited", key_epoch, device])
 
 
 def refuse_latecomer(most: int) -> RemoteProtocolError:

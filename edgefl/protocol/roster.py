@@ -8,6 +8,7 @@ from edgefl._native import SigningKey
 from edgefl.errors import ConfigError, WireError
 from edgefl.protocol import wire
 from edgefl.protocol.merkle import MerkleTree
+from edgefl.protocol.public_keys import WEAK_KEY, weakness_of
 from edgefl.protocol.roster_epoch import (
     KEY_BYTES,
     MAX_ENROLMENT_DAYS,
@@ -43,7 +44,10 @@ class Roster:
     _positions: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Check chain, signatures, order and root."""
+        """Check key, chain, signatures, order and root."""
+        weakness = weakness_of(self.enrolment_key)
+        if weakness is not None:
+            raise WireError(WEAK_KEY, "the public key of an enrolment key", weakness)
         RosterPin().advance(self.headers, self.enrolment_key)
         _require_distinct(self.entries)
         tree = MerkleTree([entry.leaf() for entry in self.entries])

@@ -9,10 +9,11 @@ from pathlib import Path
 
 from edgefl._native import Seed, SigningKey
 from edgefl.errors import ConfigError, EdgeflError
+from edgefl.protocol.public_keys import WEAK_KEY, weakness_of
 from edgefl.protocol.roster import Roster
 from edgefl.protocol.roster_epoch import KEY_BYTES, MAX_ROSTER
 from edgefl.protocol.topics import parse_device_id
-from edgefl.storage.files import replace_file
+from edgefl.storage.files import read_file, replace_file
 
 _KEY_HEAD = "edgefl enrolment key 1"
 _KEY_FILE_BYTES = 200
@@ -134,14 +135,16 @@ def read_roster(path: Path) -> Roster:
     """Read a roster file and check it whole.
 
     Raises:
-        ConfigError: E-ENROLMENT-FILE, it cannot be read.
+        ConfigError: E-ENROLMENT-FILE, it cannot be read, or E-ENROLMENT-KEY-WEAK.
         EdgeflError: It is damaged; the error names the file.
     """
     content = _read(path, _REQUEST_BYTES, "a roster")
     try:
         return Roster.from_bytes(content)
     except EdgeflError as error:
-        raise type(error)(
+        # A weak key was written so; everything else has come to harm since.
+        kind = ConfigError if error.code == WEAK_KEY else type(error)
+        raise kind(
             error.code, error.expected, f"{error.found} (in {path})", "use an undamaged copy"
         ) from None
 
@@ -152,6 +155,9 @@ def _read_candidate(path: Path, number: int, row: object) -> RosterCandidate:
     key = _from_hex(row["identity_key"])
     if not isinstance(row["device"], str) or key is None:
         raise _bad_request(path, f"row {number} without a device id and a key of 64 hex digits")
+    weakness = weakness_of(key)
+    if weakness is not None:
+        raise _bad_request(path, f"row {number} with no device's public key: {weakness}")
     # Printed for a person who decides on it: nothing that could move the cursor.
     seen = "".join(letter for letter in str(row.get("first_seen", ""))[:40] if letter.isprintable())
     return RosterCandidate(device=parse_device_id(row["device"]), identity_key=key, first_seen=seen)
@@ -176,15 +182,9 @@ def _bad_request(path: Path, found: str) -> ConfigError:
 
 def _read(path: Path, most_bytes: int, what: str) -> bytes:
     try:
-        with path.open("rb") as file:
-            content = file.read(most_bytes + 1)
+        return read_file(path, most_bytes)
     except OSError as error:
         raise _file_problem(path, f"{what} that can be read", error) from None
-    if len(content) > most_bytes:
-        raise ConfigError(
-            "E-ENROLMENT-FILE", f"{what} of at most {most_bytes} bytes", f"a larger one ({path})"
-        )
-    return content
 
 
 def _replace(path: Path, content: bytes) -> None:

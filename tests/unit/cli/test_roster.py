@@ -141,6 +141,7 @@ def test_another_key_does_not_sign_on(run: Run, tmp_path: Path, key: Path) -> No
         '[{"device": "a", "identity_key": 7}]',
         '[{"device": 7, "identity_key": "' + "0" * 64 + '"}]',
         '[{"device": "a", "identity_key": "' + "x" * 64 + '"}]',
+        '[{"device": "a", "identity_key": "' + "0" * 64 + '"}]',
         "[" * 100_000,
     ],
 )
@@ -153,7 +154,8 @@ def test_requests_that_are_none(run: Run, tmp_path: Path, key: Path, text: str) 
 
 def test_a_request_cannot_move_the_cursor(tmp_path: Path) -> None:
     path = tmp_path / "request"
-    row = {"device": "a", "identity_key": "00" * 32, "first_seen": "\x1b[2Jnow\n"}
+    identity_key = signing_key("a").public_key.hex()
+    row = {"device": "a", "identity_key": identity_key, "first_seen": "\x1b[2Jnow\n"}
     path.write_text(json.dumps([row]))
     assert read_request(path)[0].first_seen == "[2Jnow"
 
@@ -161,7 +163,10 @@ def test_a_request_cannot_move_the_cursor(tmp_path: Path) -> None:
 def test_one_device_twice_in_a_request_is_refused_if_the_keys_differ(
     run: Run, tmp_path: Path, key: Path
 ) -> None:
-    rows = [{"device": "a", "identity_key": digits * 32} for digits in ("00", "11")]
+    rows = [
+        {"device": "a", "identity_key": signing_key(label).public_key.hex()}
+        for label in ("one", "other")
+    ]
     path = tmp_path / "request"
     path.write_text(json.dumps(rows))
     ended = run("roster", "sign", path, "--key", key, "-o", tmp_path / "roster")

@@ -17,6 +17,7 @@ from edgefl.privacy.rotation import rotation_seed
 from edgefl.protocol import wire
 from edgefl.protocol.certificate import certificate_statement
 from edgefl.protocol.envelope import Header, open_envelope, seal_envelope
+from edgefl.protocol.epoch_room import draw_order
 from edgefl.protocol.key_bundle import share_secret_of
 from edgefl.protocol.key_epoch import commit_gateway_nonce, commit_nonce, hash_bundles
 from edgefl.protocol.mask_keys import MaskKeyBatch
@@ -243,6 +244,7 @@ def _words_and_results(keys: MemberKeys) -> tuple[dict[str, Any], dict[str, byte
         "beacon": keys.epoch.beacon,
         "graph seed": keys.epoch.graph_seed(3),
         "committee seed": keys.epoch.committee_seed(3),
+        "order of a draw for a key epoch without room for all": draw_order(1, bundle.device),
         "call id": call_id_of(FLEET, call),
         "deposit id, one upload": deposit_id_of(keys.epoch, 3, terms),
     }
