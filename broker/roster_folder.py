@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from edgefl.storage.enrolment import RosterCandidate, write_request
+from edgefl.storage.files import read_file
 
 REQUEST_FILE = "roster-request.json"
 ROSTER_FILE = "roster.cbor"
@@ -50,7 +51,7 @@ class RosterFolder:
             found = (status.st_mtime_ns, status.st_size)
             if found == self._seen or status.st_size > _MAX_ROSTER_BYTES:
                 return None
-            content = path.read_bytes()
+            content = read_file(path, _MAX_ROSTER_BYTES)
         except OSError:
             return None
         self._seen = found

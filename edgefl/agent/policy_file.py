@@ -25,11 +25,13 @@ from edgefl.errors import ConfigError
 from edgefl.privacy.plan import PrivacyPolicy
 from edgefl.protocol.policy import DevicePolicy
 from edgefl.protocol.reasons import AdversaryClass, Prg
+from edgefl.storage.files import read_file
 
 DEFAULT_MAX_EPSILON = 8.0
 LEAST_SURVIVORS = 2
 MALICIOUS_CORRUPT_PERMILLE = 50
 """Least share of colluding devices that must be assumed where the gateway may be malicious."""
+_MOST_BYTES = 1 << 20
 _ADVERSARIES = {adversary.name.lower().replace("_", "-"): adversary for adversary in AdversaryClass}
 
 
@@ -107,12 +109,12 @@ def read_policy(path: Path | None, overrides: Mapping[str, str | float | None]) 
 
 def _load(path: Path) -> dict[str, str | float | bool]:
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = tomllib.loads(read_file(path, _MOST_BYTES).decode("utf-8"))
     except OSError as error:
         raise ConfigError(
             "E-POLICY-FILE", f"a readable policy file {path}", error.strerror or str(error)
         ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError("E-POLICY-FILE", f"TOML in {path}", str(error)) from error
     unknown = sorted(content.keys() - _KEYS.keys())
     if unknown:

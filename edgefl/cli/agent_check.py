@@ -14,6 +14,7 @@ from edgefl.cli.learning_options import add_backend, add_data, asked_backends
 from edgefl.cli.options import add_common, add_json
 from edgefl.data.schema import schema_of
 from edgefl.data.source import open_source
+from edgefl.storage.files import require_file
 from edgefl.training.backends import backend_for
 from edgefl.training.bundle import read_bundle
 from edgefl.training.opening import open_trainer
@@ -49,6 +50,7 @@ def add_check(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
 
 def run_check(options: argparse.Namespace) -> int:
     """Train one dry epoch and tell what it took."""
+    require_file(options.bundle)
     bundle = read_bundle(options.bundle)
     backend = backend_for(bundle.manifest, asked_backends(options))
     data = open_source(options.data).read(schema_of(bundle.manifest))

@@ -49,8 +49,10 @@ def run_check(options: argparse.Namespace) -> int:
 def _schema(bundle: Path | None) -> DataSchema | None:
     if bundle is None:
         return None
+    from edgefl.storage.files import require_file
     from edgefl.training.bundle import read_bundle
 
+    require_file(bundle)
     return schema_of(read_bundle(bundle).manifest)
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from edgefl.privacy.ledger import Ledger
 
 _LEDGER = "ledger.jsonl"
+_MOST_LEDGER_BYTES = 1 << 30
 _TARGET_EPSILON = 8.0
 _ANY_BUDGET = 1e12
 
@@ -220,9 +221,10 @@ def _read_ledger(path: Path) -> "tuple[Ledger, int]":
         StorageError: E-LEDGER-MISSING or E-LEDGER-DAMAGED.
     """
     from edgefl.privacy.ledger import verify
+    from edgefl.storage.files import read_file
 
     try:
-        content = path.read_bytes()
+        content = read_file(path, _MOST_LEDGER_BYTES)
     except OSError as error:
         raise StorageError(
             "E-LEDGER-MISSING",

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _PROGRESS = frozenset({"task", "phase", "round", "evaluated", "waiting", "task-ended"})
 _MOST_DEVICES = 16_384
 _MOST_ROUNDS = 10_000
+_MOST_REPORT_BYTES = 1 << 28
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -110,11 +111,12 @@ def _simulate(options: argparse.Namespace) -> "dict[str, Json]":
 
 def run_report(options: argparse.Namespace) -> int:
     """Print the table of a stored report."""
+    from edgefl.storage.files import read_file
     from firmware_sim.report import format_table
 
     try:
-        report = json.loads(options.file.read_text())
-    except (OSError, ValueError) as error:
+        report = json.loads(read_file(options.file, _MOST_REPORT_BYTES))
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(
             "E-SIM-REPORT",
             "a simulation report in JSON",

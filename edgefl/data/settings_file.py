@@ -22,6 +22,7 @@ from edgefl.data.settings import (
     invalid,
 )
 from edgefl.errors import ConfigError
+from edgefl.storage.files import read_file
 
 _LARGEST_FILE_BYTES = 1024 * 1024
 _TABLES = ("source", "columns", "window", "labels", "keep", "csv")
@@ -137,7 +138,7 @@ def _load(path: Path) -> dict[str, object]:
     try:
         if path.stat().st_size > _LARGEST_FILE_BYTES:
             raise invalid(f"a settings file of at most {_LARGEST_FILE_BYTES} bytes", path.name)
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        return tomllib.loads(read_file(path, _LARGEST_FILE_BYTES).decode("utf-8-sig"))
     except OSError as error:
         raise invalid(
             f"a readable settings file {path}", error.strerror or str(error), "check the path"
