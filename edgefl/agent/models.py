@@ -73,6 +73,11 @@ class ModelShelf:
         """Read nothing yet."""
         self._folder = folder
 
+    @property
+    def folder(self) -> Path:
+        """Return where everything lies."""
+        return self._folder
+
     def tasks(self) -> list[str]:
         """Return the names of the tasks whose models are kept, the one used last first.
 
