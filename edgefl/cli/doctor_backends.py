@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 from edgefl.cli.doctor_checks import Check, Status
 from edgefl.cli.packages import is_installed
-from edgefl.training.backends import CHOICES, Backend, may_be_there, probe, run_child
+from edgefl.training.backends import CHOICES, PROBE, Backend, may_be_there, probe
+from edgefl.training.child import run_child
 from edgefl.training.kinds import Runtime
 
 _SELFTEST_TIMEOUT_S = 900.0
@@ -65,7 +66,7 @@ def _why_not(backend: Backend) -> str:
 
 def _selftest(backend: Backend) -> Iterator[Check]:
     arguments = ("selftest", backend.runtime.value, backend.provider.value)
-    results = run_child(arguments, _SELFTEST_TIMEOUT_S)
+    results = run_child(PROBE, arguments, _SELFTEST_TIMEOUT_S)
     lines = [] if isinstance(results, str) else results
     for line in lines:
         is_right = line.get("infers") is True and line.get("trains") is True

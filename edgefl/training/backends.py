@@ -6,19 +6,18 @@ inference and training are tried on their own.
 """
 
 import importlib.util
-import json
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from edgefl.errors import EnvironmentProblem
+from edgefl.training.child import run_child
 from edgefl.training.kinds import Provider, Runtime
 from edgefl.training.manifest import Manifest
 
 _PROBE_TIMEOUT_S = 120.0
-_SHOWN_CHARS = 200
+PROBE = "edgefl.training.probe"
+"""Module that runs in the child process."""
 _PACKAGES = {
     Runtime.ONNX: ("onnxruntime",),
     Runtime.LITERT: ("ai_edge_litert", "tflite_runtime"),
@@ -80,7 +79,7 @@ def probe(backend: Backend, *, timeout_s: float = _PROBE_TIMEOUT_S) -> ProbedBac
     Returns:
         What it did; a crash or a hang is a reason, never an exception.
     """
-    report = run_child(("probe", backend.runtime.value, backend.provider.value), timeout_s)
+    report = run_child(PROBE, ("probe", backend.runtime.value, backend.provider.value), timeout_s)
     if isinstance(report, str):
         return ProbedBackend(backend=backend, reason=report)
     line = report[-1] if report else {"reason": "it ended without an answer"}
@@ -91,46 +90,6 @@ def probe(backend: Backend, *, timeout_s: float = _PROBE_TIMEOUT_S) -> ProbedBac
         trains=line.get("trains") is True,
         reason=str(line.get("reason", "")),
     )
-
-
-def run_child(arguments: Sequence[str], timeout_s: float) -> list[dict[str, object]] | str:
-    """Run `edgefl.training.probe` with arguments.
-
-    Returns:
-        The JSON lines that it printed, or why it did not end well.
-    """
-    # The folder of the package goes first, as in this process; -P keeps others out.
-    root = str(Path(__file__).parents[2])
-    program = f"import sys; sys.path.insert(0, {root!r}); from edgefl.training.probe import main; "
-    command = [sys.executable, "-P", "-c", program + "sys.exit(main())", *arguments]
-    try:
-        ended = subprocess.run(  # noqa: S603 - this interpreter, arguments of our own
-            command, capture_output=True, check=False, timeout=timeout_s
-        )
-    except subprocess.TimeoutExpired:
-        return f"no answer within {timeout_s:g} s"
-    except OSError as error:
-        return f"no child process: {error.strerror or error}"
-    lines = _json_lines(ended.stdout)
-    if ended.returncode < 0:
-        return f"the process died of signal {-ended.returncode} (a native library crashed)"
-    if ended.returncode > 0:
-        last = ended.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["no message"]
-        return f"exit code {ended.returncode}: {last[0][:_SHOWN_CHARS]}"
-    return lines
-
-
-def _json_lines(output: bytes) -> list[dict[str, object]]:
-    """Return the objects among the lines; libraries print lines of their own."""
-    found: list[dict[str, object]] = []
-    for line in output.decode(errors="replace").splitlines():
-        try:
-            value = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(value, dict):
-            found.append(value)
-    return found
 
 
 def choose_backend(

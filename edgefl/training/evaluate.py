@@ -118,13 +118,6 @@ def rows_at_once(x: Inputs) -> int:
     return max(1, min(_MOST_ROWS, _MOST_INPUT_BYTES // max(1, x[:1].nbytes)))
 
 
-def evaluate_params(
-    bundle: Bundle, flat_params: NDArray[np.float32], data: TrainingData
-) -> Evaluation:
-    """Measure one set of parameters once; keep an `Evaluator` for more than one."""
-    return Evaluator(bundle).evaluate(flat_params, data)
-
-
 def split_params(
     flat: NDArray[np.float32], slots: Iterable[ParameterSlot]
 ) -> dict[str, NDArray[np.float32]]:

@@ -6,7 +6,6 @@ the child, not the caller.
 
 import json
 import resource
-import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from edgefl.errors import EdgeflError, TrainingError
 from edgefl.training.backends import Backend
 from edgefl.training.base import Inputs, Targets
 from edgefl.training.bundle import read_bundle
+from edgefl.training.child import run_child
 from edgefl.training.kinds import Runtime
 from edgefl.training.manifest import Manifest
 from edgefl.training.opening import open_trainer
@@ -59,30 +59,16 @@ def try_bundle(
     Raises:
         TrainingError: E-MODEL-TRIAL, with what the runtime said.
     """
-    # The folder of the package goes first, as in this process; -P keeps others out.
-    root = str(Path(__file__).parents[2])
-    program = f"import sys; sys.path.insert(0, {root!r}); from edgefl.training.trial import main; "
-    command = [sys.executable, "-P", "-c", program + "sys.exit(main())", str(path), runtime.value]
-    try:
-        ended = subprocess.run(  # noqa: S603 - this interpreter, arguments of our own
-            command, capture_output=True, check=False, timeout=timeout_s, text=True
-        )
-    except subprocess.TimeoutExpired as error:
-        raise _failed(runtime, f"no end within {timeout_s:g} s") from error
-    if ended.returncode < 0:
-        raise _failed(runtime, f"it died of signal {-ended.returncode}")
-    lines = ended.stdout.strip().splitlines()
-    try:
-        result = json.loads(lines[-1] if lines else "")
-    except ValueError as error:
-        said = (ended.stderr.strip().splitlines() or ["nothing"])[-1]
-        raise _failed(runtime, said[:_SHOWN_CHARS]) from error
+    lines = run_child(__name__, (str(path), runtime.value), timeout_s)
+    if isinstance(lines, str):
+        raise _failed(runtime, lines)
+    result = lines[-1] if lines else {"error": "no result"}
     if "error" in result:
         raise _failed(runtime, str(result["error"])[:_SHOWN_CHARS])
     return Trial(
-        loss=float(result["loss"]),
-        step_s=float(result["step_s"]),
-        peak_bytes=int(result["peak_bytes"]),
+        loss=float(str(result["loss"])),
+        step_s=float(str(result["step_s"])),
+        peak_bytes=int(str(result["peak_bytes"])),
     )
 
 

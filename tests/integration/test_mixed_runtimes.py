@@ -8,7 +8,7 @@ import pytest
 
 from edgefl.data.spar import held_out
 from edgefl.training.bundle import read_bundle
-from edgefl.training.evaluate import evaluate_params
+from edgefl.training.evaluate import Evaluator
 from edgefl.training.kinds import Runtime
 from edgefl.training.litert.compile.graft import HeadOptions, prepare_head
 from edgefl.training.litert.export import export_int8_tflite
@@ -91,5 +91,5 @@ def test_rounds_of_both_runtimes_give_the_same_model(bundle_bytes: bytes) -> Non
         finals.append(params)
     assert np.abs(finals[0] - bundle.initial_params).max() > 0.01
     assert np.abs(finals[0] - finals[1]).max() < 1e-5
-    losses = [evaluate_params(bundle, params, data).loss for params in finals]
+    losses = [Evaluator(bundle).evaluate(params, data).loss for params in finals]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)

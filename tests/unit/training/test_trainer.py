@@ -10,7 +10,7 @@ import pytest
 from edgefl.errors import DataError, TrainingError
 from edgefl.training.base import Trainer, TrainingData
 from edgefl.training.bundle import read_bundle
-from edgefl.training.evaluate import Evaluator, evaluate_params
+from edgefl.training.evaluate import Evaluator
 from edgefl.training.onnx.compile.bundle import compile_bundle
 from edgefl.training.onnx.demo_model import demo_model
 from edgefl.training.onnx.runtime.session import open_session
@@ -155,7 +155,8 @@ def test_evaluation_is_that_of_the_logits(trainer, bundle):
     assert result.accuracy == (logits.argmax(axis=1) == y).mean()
     probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     assert result.loss == pytest.approx(-np.log(probabilities[np.arange(300), y]).mean())
-    assert evaluate_params(bundle, bundle.initial_params, TrainingData(x=x, y=y)) == result
+    data = TrainingData(x=x, y=y)
+    assert Evaluator(bundle).evaluate(bundle.initial_params, data) == result
 
 
 def test_evaluation_refuses_what_training_refuses(bundle):

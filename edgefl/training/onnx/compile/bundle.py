@@ -167,7 +167,10 @@ def _require_known_form(source: onnx.ModelProto) -> None:
 
 def _unknown(what: str, name: str, known: Sequence[str]) -> TrainingError:
     return TrainingError(
-        f"E-MODEL-{what.upper()}", f"a {what} among {', '.join(known)}", repr(name), ""
+        f"E-MODEL-{what.upper()}",
+        f"a {what} among {', '.join(known)}",
+        repr(name),
+        "see 'edgefl model prepare --help'",
     )
 
 

@@ -58,4 +58,6 @@ class CompileOptions:
                 "every bundle holds the ONNX form, from which the others are made",
             )
         if self.seed < 0:
-            raise ConfigError("E-MODEL-SEED", "a seed of at least 0", str(self.seed), "")
+            raise ConfigError(
+                "E-MODEL-SEED", "a seed of at least 0", str(self.seed), "leave it out, or take 0"
+            )

@@ -70,11 +70,6 @@ class Use:
         return self.index in _FIXED_INPUTS.get(self.node.op_type, frozenset())
 
     @property
-    def is_statistic(self) -> bool:
-        """Tell whether it is a running mean or variance."""
-        return self.node.op_type == "BatchNormalization" and self.index in {3, 4}
-
-    @property
     def is_bias(self) -> bool:
         """Tell whether it is added to a layer's result by the layer itself."""
         return _BIAS_INPUTS.get(self.node.op_type) == self.index

@@ -48,28 +48,9 @@ def open_session(
         raise TrainingError(
             "E-TRAIN-THREADS", "at least 1 thread", str(threads), "set threads to 1 or more"
         )
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    # The arena keeps freed buffers for the next run. Without it every step asks the kernel for its
-    # pages anew, which was half the time of a step of a 2-D net; with it memory is given back only
-    # when asked for.
-    options.enable_cpu_mem_arena = keeps_buffers
-    # Up to 1.17 at least, a pattern planned after the first run gives buffers of unused outputs
-    # away too early: from the second run on, gradients were silently wrong. It buys no time.
-    options.enable_mem_pattern = False
-    # Spinning threads drain the battery between steps.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    options.add_session_config_entry("session.inter_op.allow_spinning", "0")
-    if fuses_int8:
-        # On x86 without VNNI the usual int8 kernels add pairs of products in 16 bits and cut the
-        # sums; these are exact and about a quarter slower. ARM kernels are exact anyway.
-        options.add_session_config_entry("session.x64quantprecision", "1")
-    else:
-        options.add_session_config_entry("session.disable_quant_qdq", "1")
-    options.log_severity_level = 4
-    level = onnxruntime.GraphOptimizationLevel
-    options.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
+    options = _options(
+        threads=threads, optimize=optimize, keeps_buffers=keeps_buffers, fuses_int8=fuses_int8
+    )
     try:
         session = onnxruntime.InferenceSession(
             graph,
@@ -94,6 +75,34 @@ def open_session(
             "install an onnxruntime built for this GPU, or use the CPU: --provider cpu",
         )
     return session
+
+
+def _options(
+    *, threads: int, optimize: bool, keeps_buffers: bool, fuses_int8: bool
+) -> onnxruntime.SessionOptions:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    # The arena keeps freed buffers for the next run. Without it every step asks the kernel for its
+    # pages anew, which was half the time of a step of a 2-D net; with it memory is given back only
+    # when asked for.
+    options.enable_cpu_mem_arena = keeps_buffers
+    # Up to 1.17 at least, a pattern planned after the first run gives buffers of unused outputs
+    # away too early: from the second run on, gradients were silently wrong. It buys no time.
+    options.enable_mem_pattern = False
+    # Spinning threads drain the battery between steps.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+    if fuses_int8:
+        # On x86 without VNNI the usual int8 kernels add pairs of products in 16 bits and cut the
+        # sums; these are exact and about a quarter slower. ARM kernels are exact anyway.
+        options.add_session_config_entry("session.x64quantprecision", "1")
+    else:
+        options.add_session_config_entry("session.disable_quant_qdq", "1")
+    options.log_severity_level = 4
+    level = onnxruntime.GraphOptimizationLevel
+    options.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
+    return options
 
 
 def give_back_buffers() -> onnxruntime.RunOptions:

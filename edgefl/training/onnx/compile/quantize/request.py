@@ -61,8 +61,12 @@ def load_calibration(path: Path) -> Inputs:
         with path.open("rb") as file:
             loaded = np.load(file, allow_pickle=False)
             found = loaded if isinstance(loaded, np.ndarray) else loaded["x"]
-    except (OSError, ValueError, KeyError, BadZipFile, EOFError) as error:
-        raise _unreadable(path, f"{type(error).__name__}: {error}") from error
+    except OSError as error:
+        raise _unreadable(path, error.strerror or "a file that cannot be read") from error
+    except KeyError as error:
+        raise _unreadable(path, "no array x") from error
+    except (ValueError, BadZipFile, EOFError) as error:
+        raise _unreadable(path, "no readable npz or npy file, or one of Python objects") from error
     if found.dtype == np.float64:
         found = found.astype(np.float32)
     if found.dtype not in (np.float32, np.int64):
