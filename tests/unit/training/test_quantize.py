@@ -254,12 +254,12 @@ def float_step(bundle, x, y, *, lr):
     for node in cut.graph.node:
         for name in WEIGHTS:
             if node.output[0] == names.updated(name):
-                # Identity <- Mul <- Clip <- Floor <- Add <- Div <- the step.
-                value = node.input[0]
+                # Mul <- Clip <- Floor <- Add <- Div <- the step.
+                value = node.output[0]
                 for op_type in ("Mul", "Clip", "Floor", "Add", "Div"):
                     assert makers[value].op_type == op_type
                     value = makers[value].input[0]
-                node.input[0] = value
+                node.CopyFrom(onnx.helper.make_node("Identity", [value], [node.output[0]]))
     session = open_session(cut.SerializeToString())
     feeds = {
         "x": x,

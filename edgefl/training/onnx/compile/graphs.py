@@ -21,6 +21,7 @@ from edgefl.training.onnx.compile.optim import (
 )
 from edgefl.training.onnx.compile.plan import Plan
 from edgefl.training.onnx.compile.quantize.rounding import round_to_grid
+from edgefl.training.onnx.compile.results import name_results
 from edgefl.training.onnx.compile.split import ancestors
 
 
@@ -65,8 +66,7 @@ def train_graph(plan: Plan) -> TrainGraph:
     if emitted.example_norms is not None:
         results[names.EXAMPLE_NORMS] = emitted.example_norms
         outputs.append(_row_info(names.EXAMPLE_NORMS))
-    named = [helper.make_node("Identity", [value], [name]) for name, value in results.items()]
-    nodes = ancestors([*forward, *emitter.nodes, *named], *results)
+    nodes = ancestors([*forward, *name_results(emitter.nodes, results)], *results)
     for name in plan.trained:
         outputs += [_float_info(value, shapes[name]) for value in _new_values(name, settings.kind)]
     constants = [*_frozen(plan), *emitter.constants]
