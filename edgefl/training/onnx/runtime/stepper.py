@@ -174,8 +174,11 @@ class Stepper:
         filled = len(weights)
         sources = [*data, targets, weights]
         for source, buffer in zip(sources, self._buffers.values(), strict=True):
-            buffer[:filled] = source
-            buffer[filled:] = 0
+            if filled == self.rows:
+                buffer[...] = source
+            else:
+                buffer[:filled] = source
+                buffer[filled:] = 0
         self._steps += 1
         if names.STEP in self._numbers:
             self._numbers[names.STEP][0] = self._steps

@@ -208,21 +208,26 @@ class OnnxTrainer:
         *,
         is_last: bool,
     ) -> float:
-        loss_sum = 0.0
         rows = self._stepper.rows
-        for start in range(0, len(order), rows):
-            chosen = order[start : start + rows]
-            weight = weights[chosen]
+        starts = np.arange(0, len(order), rows)
+        ordered_weights, targets = weights[order], data.y[order]
+        weight_sums: list[float] = np.add.reduceat(ordered_weights, starts, dtype=float).tolist()
+        loss_sum = 0.0
+        for start, weight_sum in zip(starts.tolist(), weight_sums, strict=True):
+            batch = slice(start, start + rows)
+            chosen = order[batch]
             is_end = is_last and start + rows >= len(order)
             if kept is not None or self._features is None:
                 inputs = [array[chosen] for array in kept or [data.x]]
             else:
                 inputs = self._features.compute(data.x[chosen], gives_back=is_end)
-            loss = self._stepper.step(inputs, data.y[chosen], weight, is_last=is_end)
+            loss = self._stepper.step(
+                inputs, targets[batch], ordered_weights[batch], is_last=is_end
+            )
             if not math.isfinite(loss):
                 raise _diverged(f"loss {loss} at step {start // rows + 1} of an epoch")
-            loss_sum += loss * float(weight.sum(dtype=np.float64))
-        return loss_sum / max(float(weights.sum(dtype=np.float64)), _SMALLEST_WEIGHT_SUM)
+            loss_sum += loss * weight_sum
+        return loss_sum / max(sum(weight_sums), _SMALLEST_WEIGHT_SUM)
 
     def predict(self, x: Inputs) -> NDArray[np.float32]:
         """Return the output of each row, before any softmax or sigmoid: float32 [n, ...]."""
