@@ -61,6 +61,12 @@ def _key_epoch_full(fields: dict[str, Json]) -> str:
     )
 
 
+def _refused_more(fields: dict[str, Json]) -> str:
+    return (
+        f"refused {fields['more']:,} more within {_number(fields['within_s'])} s: {fields['code']}"
+    )
+
+
 def _enrolment(fields: dict[str, Json]) -> str:
     return (
         f"{fields['waiting']} devices wait to be enrolled: sign roster-request.json with "
@@ -100,6 +106,7 @@ _FORMATTERS = {
     "key-epoch": _key_epoch,
     "key-epoch-aborted": _key_epoch_aborted,
     "key-epoch-full": _key_epoch_full,
+    "refused-more": _refused_more,
     "enrolment": _enrolment,
     "phase": _phase,
     "round": _round,

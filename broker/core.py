@@ -23,6 +23,7 @@ from broker.mailer import Mailer
 from broker.open_round import CoreEffect, OpenRound
 from broker.population import Population
 from broker.records import OPEN_ROUND, closing_changes, closing_of, encode_open, load_open
+from broker.refusals import Refusals
 from broker.reports import (
     deposits_report,
     evaluation_report,
@@ -120,6 +121,7 @@ class GatewayCore:
         self._not_before_s = 0.0
         self._next_notice_s: float | None = None
         self._is_linked = False
+        self._refusals = Refusals()
 
     # ------------------------------------------------------------ public
 
@@ -137,7 +139,7 @@ class GatewayCore:
     @property
     def wakeup_s(self) -> float | None:
         """When `Woken` is wanted."""
-        wishes = [self._population.wakeup_s, self._next_notice_s]
+        wishes = [self._population.wakeup_s, self._next_notice_s, self._refusals.wakeup_s]
         if self._is_linked:  # Without a link these would be granted at once, for ever.
             wishes.append(self._open_at_s if self._round is None else self._round.wakeup_s)
             wishes.append(self._key_epochs.wakeup_s)
@@ -151,7 +153,8 @@ class GatewayCore:
     def handle(self, event: GatewayEvent, now_s: float) -> list[GatewayEffect]:
         """Take one event and return what to do, in order. A peer's bytes raise nothing."""
         effects = self._dispatch(event, now_s)
-        return [*effects, *self._maybe_open_round(now_s)]
+        effects += self._maybe_open_round(now_s)
+        return self._refusals.thin_out(effects, now_s)
 
     def _dispatch(self, event: GatewayEvent, now_s: float) -> list[GatewayEffect]:
         if isinstance(event, Arrived):

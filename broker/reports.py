@@ -17,6 +17,7 @@ from edgefl.protocol.reasons import AbortReason, Phase
 from edgefl.protocol.report import RoundReport
 from edgefl.protocol.round_messages import Call
 
+REFUSED: Final = "refused"
 MOST_NAMED: Final = 64
 """Above, a round's record counts its devices' backends, but does not list the devices."""
 
@@ -90,7 +91,13 @@ def roster_refused_report(error: EdgeflError) -> Reported:
 
 def refused_report(code: str, source: str) -> Reported:
     """Something that a device sent was refused."""
-    return Reported(kind="refused", fields={"code": code, "from": source[:120]})
+    return Reported(kind=REFUSED, fields={"code": code, "from": source[:120]})
+
+
+def more_refused_report(code: str, more: int, within_s: float) -> Reported:
+    """More of one kind was refused than was reported line by line."""
+    fields: dict[str, Json] = {"code": code, "more": more, "within_s": round(within_s, 1)}
+    return Reported(kind="refused-more", fields=fields)
 
 
 def phase_report(machine: AggregatorRound, phase: Phase, needed: int) -> Reported:
