@@ -10,7 +10,9 @@ from edgefl.training.onnx.compile.bundle import compile_bundle
 from edgefl.training.onnx.compile.normalize import load_model
 from edgefl.training.onnx.compile.options import CompileOptions
 from edgefl.training.onnx.compile.report import examine
+from edgefl.training.onnx.compile.rules import covered_operators
 from tests.small_models import conv_net, initializer, linear_model, small_model, two_layers
+from tests.unit.training.perexample_cases import CASES
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17, "own" : 1]>'
 WEIGHT = "<float[4,3] w = {1,2,3,4,5,6,7,8,9,1,2,3}>"
@@ -151,3 +153,45 @@ def test_flipped_bits_never_end_in_anything_but_one_of_our_errors(tmp_path):
         obstacles = examine(model, CompileOptions()).obstacles
         outcomes["refused" if obstacles else "read"] += 1
     assert min(outcomes.values()) > 10
+
+
+def _change(model, rng):
+    """Do to one node what an exporter never would."""
+    node = model.graph.node[rng.integers(len(model.graph.node))]
+    index = int(rng.integers(max(len(node.input), 1)))
+    match int(rng.integers(6)):
+        case 0 if node.input:
+            del node.input[-1]
+        case 1 if node.input:
+            node.input[index] = ""
+        case 2 if node.input:
+            node.input.append(node.input[index])
+        case 3 if node.attribute:
+            attribute = node.attribute[rng.integers(len(node.attribute))]
+            attribute.i, attribute.s = int(rng.integers(-9, 9)), b"\xff"
+            del attribute.ints[len(attribute.ints) // 2 :]
+        case 4:
+            names = ["direction", "auto_pad", "mode", "perm", "axis", "group", "training_mode"]
+            values = [b"\xff", "sideways", 3, -3, [1, 2], [0, 9, 1]]
+            value = values[rng.integers(len(values))]
+            node.attribute.append(
+                onnx.helper.make_attribute(names[rng.integers(len(names))], value)
+            )
+        case _:
+            operators = covered_operators()
+            node.op_type = operators[rng.integers(len(operators))]
+
+
+def test_nodes_that_no_exporter_writes_never_end_in_anything_but_one_of_our_errors(capfd):
+    rng = np.random.default_rng(0)
+    sources = [conv_net(), two_layers(), *(make().model for make in CASES.values())]
+    found = 0
+    for number in range(300):
+        model = onnx.ModelProto()
+        model.CopyFrom(sources[number % len(sources)])
+        for _ in range(rng.integers(1, 3)):
+            _change(model, rng)
+        trainable = ("all", "head")[rng.integers(2)]
+        found += len(examine(model, CompileOptions(trainable=trainable)).obstacles)
+    assert found > 200
+    assert capfd.readouterr().out == ""

@@ -24,7 +24,7 @@ def ints_attribute(node: onnx.NodeProto, name: str) -> list[int] | None:
 def text_attribute(node: onnx.NodeProto, name: str, default: str) -> str:
     """Return a text attribute, or the default when the node lacks it."""
     attribute = _find(node, name)
-    return default if attribute is None else attribute.s.decode()
+    return default if attribute is None else attribute.s.decode(errors="replace")
 
 
 def describe(node: onnx.NodeProto) -> str:

@@ -24,6 +24,8 @@ from edgefl.training.onnx.compile.quantize.rounding import round_to_grid
 from edgefl.training.onnx.compile.results import name_results
 from edgefl.training.onnx.compile.split import ancestors
 
+_SHOWN_CHARS = 200
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainGraph:
@@ -159,14 +161,28 @@ def features_graph(plan: Plan) -> onnx.GraphProto | None:
 
 
 def serialize(graph: onnx.GraphProto) -> bytes:
-    """Return a model's bytes, equal ones for equal graphs, after the checker has passed it."""
+    """Return a model's bytes, equal ones for equal graphs, after the checker has passed it.
+
+    Raises:
+        TrainingError: E-MODEL-INVALID: sizes of the source model contradict each other in a way
+            that shows only here.
+    """
     model = helper.make_model(
         graph,
         opset_imports=[helper.make_opsetid("", TARGET_OPSET)],
         ir_version=TARGET_IR_VERSION,
         producer_name="edgefl",
     )
-    onnx.checker.check_model(model, full_check=True)
+    try:
+        onnx.checker.check_model(model, full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        said = " ".join(str(error).split())[:_SHOWN_CHARS]
+        raise TrainingError(
+            "E-MODEL-INVALID",
+            f"a model of which ONNX's checker passes the graph '{graph.name}'",
+            said,
+            "export the model again; if onnxruntime runs it as it is, report this",
+        ) from error
     serialized: bytes = model.SerializeToString(deterministic=True)
     return serialized
 

@@ -57,6 +57,8 @@ def open_session(
             options,
             providers=_PROVIDERS[provider],
             disabled_optimizers=_DISABLED_OPTIMIZERS,
+            # It would print to stdout and try the same again.
+            enable_fallback=0,
         )
     except Exception as error:  # its exception types share no base
         first_line = str(error).splitlines()[0] if str(error) else type(error).__name__

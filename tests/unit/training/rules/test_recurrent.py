@@ -176,6 +176,7 @@ def with_input(values, position):
 
 REFUSED = {
     "clip": lambda v: layer("LSTM", v, clip=3.0),
+    "direction sideways": lambda v: layer("LSTM", v, direction="sideways"),
     "input_forget": lambda v: layer("LSTM", v, input_forget=1),
     "layout=1": lambda v: layer("LSTM", v, layout=1),
     "hardsigmoid": lambda v: layer("LSTM", v, activations=["HardSigmoid", "Tanh", "Tanh"]),

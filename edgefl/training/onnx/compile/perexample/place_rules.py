@@ -158,6 +158,8 @@ def transpose(visit: Visit) -> Place:
     place = visit.only(0)
     rank = len(visit.shape(visit.node.input[0]))
     order = ints_attribute(visit.node, "perm") or list(reversed(range(rank)))
+    if place.axis not in order:
+        raise visit.mixed()
     return place.at(order.index(place.axis))
 
 

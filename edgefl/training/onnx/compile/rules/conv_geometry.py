@@ -175,7 +175,12 @@ def read_pads(
     if mode == "VALID":
         return [0] * axes, [0] * axes
     if mode not in {"SAME_UPPER", "SAME_LOWER"}:
-        raise TrainingError("E-MODEL-OP-FORM", "a known auto_pad", mode, f"see {describe(node)}")
+        raise TrainingError(
+            "E-MODEL-OP-FORM",
+            "an auto_pad that ONNX knows",
+            f"{mode} at {describe(node)}",
+            "export the model again with fixed pads",
+        )
     begin, end = [], []
     for size, taps, stride, dilation in zip(input_sizes, kernel, strides, dilations, strict=True):
         output = -(-size // stride)

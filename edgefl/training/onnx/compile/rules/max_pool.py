@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import onnx
 
+from edgefl.training.onnx.compile.attributes import text_attribute
 from edgefl.training.onnx.compile.graph import GraphEmitter
 from edgefl.training.onnx.compile.rules.conv_geometry import ConvGeometry
 from edgefl.training.onnx.compile.rules.max_pool_phases import (
@@ -39,7 +40,9 @@ def max_pool_by_places(
     """
     x = node.input[0]
     kept = {
-        attribute.name: attribute.s.decode() if attribute.s else list(attribute.ints) or attribute.i
+        attribute.name: text_attribute(node, attribute.name, "")
+        or list(attribute.ints)
+        or attribute.i
         for attribute in node.attribute
         if attribute.name != "storage_order"
     }

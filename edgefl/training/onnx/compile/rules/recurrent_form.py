@@ -97,6 +97,9 @@ def read_form(graph: GraphEmitter, node: onnx.NodeProto) -> RecurrentForm:
 
 def _obstacles(node: onnx.NodeProto, inputs: tuple[str, ...]) -> list[str]:
     found = []
+    direction = text_attribute(node, "direction", "forward")
+    if direction not in _REVERSED:
+        found.append(f"direction {direction}")
     if inputs[SEQUENCE_LENGTHS]:
         found.append("sequence_lens (sequences shorter than the input)")
     if inputs[PEEPHOLES]:
@@ -115,7 +118,7 @@ def _activations(node: onnx.NodeProto) -> tuple[str, ...]:
     named = [n for a in node.attribute if a.name == "activations" for n in a.strings]
     directions = len(_REVERSED.get(text_attribute(node, "direction", "forward"), ()))
     if named:
-        return tuple(name.decode().lower() for name in named)
+        return tuple(name.decode(errors="replace").lower() for name in named)
     return _DEFAULT_ACTIVATIONS[node.op_type] * directions
 
 

@@ -69,10 +69,21 @@ def reshape(
 def transpose(
     graph: GraphEmitter, node: onnx.NodeProto, dy: str, wanted: Sequence[bool]
 ) -> Gradients:
-    """Move the axes back."""
+    """Move the axes back.
+
+    Raises:
+        TrainingError: E-MODEL-SHAPE for an order that is none, which onnx lets pass.
+    """
     del wanted
     rank = len(graph.shape_of(node.input[0], node))
     order = ints_attribute(node, "perm") or list(reversed(range(rank)))
+    if sorted(order) != list(range(rank)):
+        raise TrainingError(
+            "E-MODEL-SHAPE",
+            f"an order of the axes 0 to {rank - 1}",
+            f"{order} at {describe(node)}",
+            "export the model again",
+        )
     inverse = [order.index(axis) for axis in range(rank)]
     return [graph.emit("Transpose", dy, perm=inverse)]
 
