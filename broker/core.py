@@ -8,6 +8,7 @@ import hashlib
 from broker.active_task import ActiveTask, take_up
 from broker.admission import admit
 from broker.deposits import TOO_FEW_DEPOSITS, Readiness
+from broker.enrolment_requests import EnrolmentRequests
 from broker.events import (
     EvaluationEnded,
     GatewayEffect,
@@ -122,6 +123,7 @@ class GatewayCore:
         self._next_notice_s: float | None = None
         self._is_linked = False
         self._refusals = Refusals()
+        self._requests = EnrolmentRequests(self._key_epochs.enrolment)
 
     # ------------------------------------------------------------ public
 
@@ -139,7 +141,12 @@ class GatewayCore:
     @property
     def wakeup_s(self) -> float | None:
         """When `Woken` is wanted."""
-        wishes = [self._population.wakeup_s, self._next_notice_s, self._refusals.wakeup_s]
+        wishes = [
+            self._population.wakeup_s,
+            self._next_notice_s,
+            self._refusals.wakeup_s,
+            self._requests.due_s,
+        ]
         if self._is_linked:  # Without a link these would be granted at once, for ever.
             wishes.append(self._open_at_s if self._round is None else self._round.wakeup_s)
             wishes.append(self._key_epochs.wakeup_s)
@@ -153,6 +160,8 @@ class GatewayCore:
     def handle(self, event: GatewayEvent, now_s: float) -> list[GatewayEffect]:
         """Take one event and return what to do, in order. A peer's bytes raise nothing."""
         effects = self._dispatch(event, now_s)
+        if self._requests.is_due(now_s):
+            effects += self._requests.look(self._population.keys, now_s)
         effects += self._maybe_open_round(now_s)
         return self._refusals.thin_out(effects, now_s)
 
@@ -262,7 +271,7 @@ class GatewayCore:
             envelope.require_signed_by(message.identity_key)
             self._mailer.count_up(device, len(event.payload))
             return self._on_hello(device, message, event.payload, now_s)
-        key = self._population.keys.get(device)
+        key = self._population.key_of(device)
         if key is None:
             return []  # Its hello got lost; it says hello again at the next connection.
         envelope.require_signed_by(key)
@@ -296,7 +305,7 @@ class GatewayCore:
         effects: list[GatewayEffect] = [self._mailer.to_device(device, Receipt(digest=digest))]
         if admitted:
             effects.append(Reported(kind="device-new", fields={"device": device}))
-        effects += self._key_epochs.ask_for_enrolment(self._population.keys)
+        self._requests.note_hello()
         effects += self._on_heard(device, now_s)
         self._population.note_backend(device, message.backend)
         effects += self._key_epochs.on_hello(device, message, now_s)

@@ -3,10 +3,9 @@
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from broker.enrolment import RESET_ADVICE, Enrolment
-from broker.events import EnrolmentWanted, GatewayEffect, Reported
+from broker.events import GatewayEffect, Reported
 from broker.mailer import Mailer
 from broker.reports import (
-    enrolment_report,
     key_epoch_aborted_report,
     key_epoch_full_report,
     key_epoch_report,
@@ -85,7 +84,6 @@ class KeyEpochs:
         self._wall_clock_s = wall_clock_s
         self._timer_s: float | None = None
         self._not_before_s = 0.0
-        self._asked_for: dict[str, bytes] = {}
         self._has_called = True
         self._machine = AggregatorEpoch(
             fleet=fleet,
@@ -163,21 +161,6 @@ class KeyEpochs:
         except ConfigError as error:
             return [roster_refused_report(error)]
         return [] if roster is None else self._feed(RosterSigned(roster=roster), now_s)
-
-    def ask_for_enrolment(self, known: Mapping[str, bytes]) -> list[GatewayEffect]:
-        """Ask the operator to enrol the devices that are new, where the gateway cannot.
-
-        Args:
-            known: Identity key by device.
-        """
-        if self._enrolment.is_automatic:
-            return []
-        taken = set(self._enrolment.identity_keys.values())
-        wanted = {device: key for device, key in known.items() if key not in taken}
-        if not wanted or wanted == self._asked_for:
-            return []
-        self._asked_for = wanted
-        return [EnrolmentWanted(devices=wanted), enrolment_report(len(wanted))]
 
     def wake(self, now_s: float) -> list[GatewayEffect]:
         """Go on where the time is up."""

@@ -44,6 +44,10 @@ class Population:
         """Identity key by device."""
         return dict(self._keys)
 
+    def key_of(self, device: str) -> bytes | None:
+        """Return the identity key of a device; None for one that is not known."""
+        return self._keys.get(device)
+
     def online(self) -> set[str]:
         """Return the devices that are online, or gone for less than the grace."""
         return {device for device, presence in self._presence.items() if presence.is_online}

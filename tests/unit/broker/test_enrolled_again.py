@@ -1,5 +1,7 @@
 """Boards that lost their state, and strangers in a board's name, where an operator enrols."""
 
+import itertools
+
 import pytest
 
 from broker import population
@@ -19,6 +21,8 @@ from edgefl.types import DeviceId, FleetName
 from firmware_sim.gateway import MemoryLedger
 
 FLEET, DEVICE = FleetName("home"), DeviceId("d1")
+MINUTES = itertools.count(60.0, 60.0)
+"""Hellos so far apart that each is asked for at once."""
 
 
 def new_key() -> SigningKey:
@@ -48,7 +52,7 @@ def say_hello(core: GatewayCore, key: SigningKey, name: str = DEVICE) -> list[Ga
     hello = Hello(identity_key=key.public_key, agent_version="1.0")
     topic = topics.uplink(FLEET, DeviceId(name))
     payload = seal_envelope(key, topic, Header(sender=name), hello)
-    return core.handle(Arrived(topic=topic, payload=payload), 1.0)
+    return core.handle(Arrived(topic=topic, payload=payload), next(MINUTES))
 
 
 def refusals(effects: list[GatewayEffect]) -> list[str]:
@@ -72,7 +76,7 @@ def bring(core: GatewayCore, previous: Roster | None, *keys: SigningKey) -> Rost
         RosterEntry(device=DEVICE, identity_key=key.public_key, enrolled_day=2) for key in keys
     ]
     roster = sign_roster(previous, FLEET, [other, *boards], OPERATOR)
-    core.handle(RosterBrought(content=roster.to_bytes()), 2.0)
+    core.handle(RosterBrought(content=roster.to_bytes()), next(MINUTES))
     return roster
 
 
