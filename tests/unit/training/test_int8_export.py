@@ -25,7 +25,7 @@ from edgefl.training.bundle import (
 )
 from edgefl.training.int8_evaluate import evaluate_int8
 from edgefl.training.int8_export import export_int8_model, has_int8_model
-from edgefl.training.int8_slots import parse_slots
+from edgefl.training.int8_slots import Encoding, parse_slots
 from edgefl.training.int8_values import (
     activation_scale,
     bias_scales,
@@ -244,6 +244,40 @@ def test_a_model_that_onnxruntime_quantized_is_trained_and_exported(tmp_path, ac
     after = evaluate_int8(bundle, trainer.params(), held)
     assert after.accuracy > untouched.accuracy + 0.1
     assert after.accuracy == pytest.approx(trainer.evaluate(held.x, held.y).accuracy, abs=0.03)
+
+
+def test_the_float_export_of_a_quantized_model_is_what_is_predicted_before_weights_are_rounded(
+    tmp_path,
+):
+    source = by_onnxruntime(tmp_path, activation_type=quantization.QuantType.QInt8)
+    bundle = bundle_of(source, "none", rows=[])
+    trainer = OnnxTrainer(bundle)
+    x, y = moved_windows(200)
+    trainer.fit(x, y, epochs=15, batch_size=20, lr=0.05, rng=np.random.default_rng(0))
+    exported = onnx.load_from_string(export_model(bundle, trainer.params()))
+    weights = {t.name: numpy_helper.to_array(t) for t in exported.graph.initializer}
+    rounded = {}
+    for slot in parse_slots(bundle.content(INT8_SLOTS)):
+        if slot.encoding is Encoding.WEIGHT:
+            scales, zero = np.array(slot.scale, np.float32), np.zeros((), np.int8)
+            integers = to_integers(weights[slot.tensor], scales, slot.axis, zero_point=zero)
+            rounded[slot.tensor] = to_floats(integers, scales, slot.axis, zero_point=zero)
+    assert len(rounded) == 3
+
+    def outputs(model):
+        return open_session(model.SerializeToString(), optimize=False).run(None, {"x": x})[0]
+
+    predicted = trainer.predict(x)
+    np.testing.assert_array_equal(outputs(with_values(exported, rounded)), predicted)
+    assert 0 < np.abs(outputs(exported) - predicted).max() < 0.05 * np.abs(predicted).max()
+    # Biases become int32, which may move a value by one step of the last layer's int8 output.
+    int8 = onnx.load_from_string(export_int8_model(bundle, trainer.params()))
+    (step,) = (
+        numpy_helper.to_array(tensor)
+        for tensor in int8.graph.initializer
+        if tensor.name == int8.graph.node[-1].input[1]
+    )
+    assert np.abs(outputs(int8) - predicted).max() <= 1.01 * step
 
 
 def tensors_of_source():
