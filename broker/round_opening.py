@@ -115,7 +115,9 @@ class RoundOpener:
             fleet=self._settings.fleet,
             call=call,
             keys=keys,
-            population=index.cohort(self._key_epochs.members, online, task.spec.cohort),
+            population=index.cohort(
+                self._key_epochs.members, online, task.spec.cohort, nonce=call.nonce
+            ),
             ledger_head=ledger_head,
         )
         machine = index.machine(setup, offline=frozenset(setup.population - online), now_s=now_s)
