@@ -7,6 +7,7 @@ from edgefl.training.backends import Backend, ProbedBackend, choose_backend
 from edgefl.training.kinds import Provider, Runtime
 
 _AUTO = "auto"
+_MOST_THREADS = 256
 
 
 def add_data(parser: argparse.ArgumentParser) -> None:
@@ -47,8 +48,9 @@ def asked_backends(options: argparse.Namespace) -> tuple[ProbedBackend, ...]:
         ConfigError: E-THREADS.
         EnvironmentProblem: E-NO-BACKEND.
     """
-    if options.threads < 1:
-        raise ConfigError("E-THREADS", "1 thread or more", str(options.threads))
+    if not 1 <= options.threads <= _MOST_THREADS:
+        # A library starts as many as it is told, whatever the board has.
+        raise ConfigError("E-THREADS", f"1 to {_MOST_THREADS} threads", str(options.threads))
     runtime = None if options.backend == _AUTO else Runtime(options.backend)
     provider = None if options.provider == _AUTO else Provider(options.provider)
     if runtime is not None and provider is not None:

@@ -151,3 +151,23 @@ def check_sample_weight(
             "weigh rows by numbers from 0",
         )
     return found
+
+
+def require_finite_tensors(averaged: NDArray[np.float32], local: NDArray[np.float32]) -> None:
+    """Refuse what the last step of a training made: the loss tells only of those before it.
+
+    Args:
+        averaged: float32 [d].
+        local: float32 [local d]; it is no part of the update, and would stay on the device.
+
+    Raises:
+        TrainingError: E-TRAIN-DIVERGED.
+    """
+    for name, values in (("averaged", averaged), ("local", local)):
+        if not np.isfinite(values).all():
+            raise TrainingError(
+                "E-TRAIN-DIVERGED",
+                "finite loss and parameters",
+                f"{name} parameters that are no longer finite",
+                "lower the learning rate or check the data; no update is sent",
+            )

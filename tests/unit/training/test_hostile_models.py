@@ -195,3 +195,9 @@ def test_nodes_that_no_exporter_writes_never_end_in_anything_but_one_of_our_erro
         found += len(examine(model, CompileOptions(trainable=trainable)).obstacles)
     assert found > 200
     assert capfd.readouterr().out == ""
+
+
+def test_an_input_of_another_type_is_not_blamed_on_the_batch():
+    model = linear_model()
+    model.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.INT64
+    assert "Gemm_y" in refused(model, "E-MODEL-INVALID")

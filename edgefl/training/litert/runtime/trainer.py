@@ -17,6 +17,7 @@ from edgefl.training.bundle import (
 )
 from edgefl.training.fit_checks import (
     check_sample_weight,
+    require_finite_tensors,
     require_input,
     require_settings,
     require_targets,
@@ -178,6 +179,7 @@ class LitertTrainer:
             for _ in range(epochs):
                 order = rng.permutation(data.examples)
                 loss = self._run_epoch(data, kept, weights, order, rows)
+            require_finite_tensors(self._stepper.averaged, self._stepper.local)
         except TrainingError:
             self._has_diverged = True
             self._stepper.set_local(local_before)

@@ -91,7 +91,7 @@ def normalize(source: onnx.ModelProto) -> onnx.ModelProto:
     before = edit.all_sizes()
     baked = open_batch_axis(model.graph)
     _settle(edit, None if baked is None else Exported(batch=baked, sizes=before))
-    _require_shapes(edit)
+    _require_shapes(edit, is_baked=baked is not None)
     edit.keep_inferred()
     _require_possible_sizes(model.graph)
     mark_weights(edit)
@@ -129,10 +129,17 @@ def _require_valid(source: onnx.ModelProto) -> None:
         ) from error
 
 
-def _require_shapes(edit: GraphEdit) -> None:
+def _require_shapes(edit: GraphEdit, *, is_baked: bool) -> None:
     try:
         edit.infer(strict=True)
     except shape_inference.InferenceError as error:
+        if not is_baked:
+            raise TrainingError(
+                "E-MODEL-INVALID",
+                "a model whose shapes and types agree",
+                _first_line(error),
+                "export the model again; onnxruntime could not run it either",
+            ) from error
         raise TrainingError(
             "E-MODEL-BATCH",
             "a model that takes any batch size",

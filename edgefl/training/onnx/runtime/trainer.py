@@ -12,6 +12,7 @@ from edgefl.training.bundle import TRAIN_ONNX, Bundle, check_flat_params, read_b
 from edgefl.training.evaluate import Evaluator
 from edgefl.training.fit_checks import (
     check_sample_weight,
+    require_finite_tensors,
     require_input,
     require_settings,
     require_targets,
@@ -184,6 +185,7 @@ class OnnxTrainer:
                 order = rng.permutation(data.examples)
                 is_last = epoch == epochs
                 loss = self._run_epoch(data, kept, weights, order, is_last=is_last)
+            require_finite_tensors(self._stepper.averaged, self._stepper.local)
             self._grid_ends.require_room(self._stepper.received, self._stepper.averaged)
         except TrainingError:
             self._has_diverged = True
