@@ -4,8 +4,6 @@ The windows of the input that each output sees are laid out as columns; the grad
 weight for one example is then a matrix product over the output positions.
 """
 
-import itertools
-import math
 from collections.abc import Mapping
 
 from edgefl.training.onnx.compile.graph import GraphEmitter
@@ -19,6 +17,7 @@ from edgefl.training.onnx.compile.perexample.registry import (
     weighted_sum,
 )
 from edgefl.training.onnx.compile.rules.conv_geometry import ConvGeometry, read_geometry
+from edgefl.training.onnx.compile.rules.conv_weight import input_taps
 
 
 @examples_of("Conv")
@@ -48,9 +47,8 @@ def _bias_norm(use: Use, geometry: ConvGeometry) -> ParameterNorm:
 
 def _weight_norm(use: Use, geometry: ConvGeometry) -> ParameterNorm:
     graph, groups = use.graph, geometry.group
-    filters = geometry.output_channels // groups
-    window = geometry.input_channels // groups * math.prod(geometry.kernel)
-    positions = math.prod(geometry.output_sizes)
+    filters, positions = geometry.group_outputs, geometry.outputs
+    window = geometry.group_inputs * geometry.taps
     columns = _columns(graph, use.node.input[0], geometry)
     errors = graph.reshape(use.dy, (None, groups, filters, positions))
     if positions * (window + filters) < window * filters:
@@ -74,26 +72,8 @@ def _gram(graph: GraphEmitter, sides: str) -> str:
 
 def _columns(graph: GraphEmitter, x: str, geometry: ConvGeometry) -> str:
     """Emit what each tap of the kernel sees, [N, groups, channels * taps, positions]."""
-    axes = range(geometry.spatial_axes)
-    positions = math.prod(geometry.output_sizes)
-    shape = (None, geometry.group, geometry.input_channels // geometry.group, positions)
-    if any(geometry.pads):
-        pads = [0, 0, *geometry.pads_begin, 0, 0, *geometry.pads_end]
-        x = graph.emit("Pad", x, graph.int64s(pads))
-    if math.prod(geometry.kernel) == 1 and set(geometry.strides) == {1}:
-        return graph.reshape(x, shape)
-    taps = []
-    for tap in itertools.product(*(range(size) for size in geometry.kernel)):
-        starts = [tap[axis] * geometry.dilations[axis] for axis in axes]
-        ends = [
-            starts[axis] + (geometry.output_sizes[axis] - 1) * geometry.strides[axis] + 1
-            for axis in axes
-        ]
-        steps = graph.int64s(geometry.strides)
-        spatial = graph.int64s([2 + axis for axis in axes])
-        cut = graph.emit("Slice", x, graph.int64s(starts), graph.int64s(ends), spatial, steps)
-        if geometry.spatial_axes > 1:
-            cut = graph.reshape(cut, (None, geometry.input_channels, positions))
-        taps.append(graph.emit("Unsqueeze", cut, graph.int64s([2])))
+    column = (None, geometry.input_channels, 1, geometry.outputs)
+    taps = [graph.reshape(tap, column) for tap in input_taps(graph, x, geometry)]
     joined = graph.emit("Concat", *taps, axis=2) if len(taps) > 1 else taps[0]
-    return graph.reshape(joined, (None, shape[1], (shape[2] or 0) * len(taps), positions))
+    window = geometry.group_inputs * geometry.taps
+    return graph.reshape(joined, (None, geometry.group, window, geometry.outputs))
