@@ -28,6 +28,11 @@ class TensorSpec:
     shape: tuple[int, ...]
     element_type: ElementType = ElementType.FLOAT32
 
+    @property
+    def size(self) -> int:
+        """Return the number of values."""
+        return math.prod(self.shape)
+
     def to_json(self) -> dict[str, object]:
         """Return the object that `parse_manifest` reads."""
         return {"name": self.name, "shape": list(self.shape), "type": self.element_type.value}
@@ -208,9 +213,11 @@ class Manifest:
         if len(set(names)) != len(names):
             message = "a tensor's name occurs twice"
             raise ValueError(message)
+        _require_rows(self.input, *self.features)
         if len(self.output.shape) < 1 or self.output.element_type is not ElementType.FLOAT32:
             message = f"output '{self.output.name}' is no float32 of a known shape"
             raise ValueError(message)
+        _require_rows(self.output)
         runtimes = [program.runtime for program in self.programs]
         if not runtimes or len(set(runtimes)) != len(runtimes):
             message = "no program, or two for one runtime"
@@ -366,6 +373,14 @@ def _parse_merge(entry: object) -> Merge:
 def _parse_quantization(entry: object) -> Quantization:
     fields = Fields(entry, "quantization")
     return Quantization(mode=fields.choice("mode", QuantizationMode), facts=fields.facts("facts"))
+
+
+def _require_rows(*tensors: TensorSpec) -> None:
+    """Refuse what no array can hold."""
+    for tensor in tensors:
+        if tensor.element_type is ElementType.OTHER or tensor.size > LARGEST_DIMENSION:
+            message = f"rows of {list(tensor.shape)} {tensor.element_type.value} in '{tensor.name}'"
+            raise ValueError(message)
 
 
 def _require_contiguous(slots: Iterable[ParameterSlot]) -> None:

@@ -179,6 +179,13 @@ ONNX = Program(runtime=Runtime.ONNX, minimum_version="1.16.3", facts={"opset": 1
         ({"frozen": (TensorSpec(name="b", shape=(2,)),)}, "twice"),
         ({"parameters": ()}, "0 averaged values"),
         ({"output": TensorSpec(name="y", shape=())}, "output 'y'"),
+        ({"output": TensorSpec(name="y", shape=(2**30, 2))}, "rows of"),
+        ({"input": TensorSpec(name="x", shape=(2**30, 2**30))}, "rows of"),
+        ({"features": (TensorSpec(name="f", shape=(2**27,)),)}, "rows of"),
+        (
+            {"features": (TensorSpec(name="f", shape=(2,), element_type=ElementType.OTHER),)},
+            "rows of",
+        ),
         ({"programs": ()}, "no program"),
         ({"programs": (ONNX, ONNX)}, "two for one runtime"),
         ({"splice_offsets": (4,)}, "1 export positions"),

@@ -46,7 +46,7 @@ class FeatureMaker:
     def bytes_per_row(self) -> int:
         """Return the size of all features of one row."""
         return sum(
-            int(np.prod(spec.shape)) * np.dtype(spec.element_type.value).itemsize
+            spec.size * np.dtype(spec.element_type.value).itemsize
             for spec in self._manifest.features
         )
 
