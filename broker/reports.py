@@ -90,8 +90,14 @@ def roster_refused_report(error: EdgeflError) -> Reported:
 
 
 def refused_report(code: str, source: str) -> Reported:
-    """Something that a device sent was refused."""
-    return Reported(kind=REFUSED, fields={"code": code, "from": source[:120]})
+    """Something that a device sent was refused.
+
+    Args:
+        code: Of the error.
+        source: Device or topic. A stranger may have chosen it: nothing in it may steer a terminal.
+    """
+    shown = "".join(letter if letter.isprintable() else "?" for letter in source[:120])
+    return Reported(kind=REFUSED, fields={"code": code, "from": shown})
 
 
 def more_refused_report(code: str, more: int, within_s: float) -> Reported:

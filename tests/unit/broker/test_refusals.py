@@ -155,6 +155,15 @@ def test_after_a_flood_single_refusals_are_lines_of_their_own_again() -> None:
     assert gateway.core.wakeup_s is None
 
 
+def test_a_topic_cannot_steer_the_operators_terminal() -> None:
+    gateway = Gateway()
+    topic = "efl/1/home/d/\x1b[2J\r\u202e/q"
+    gateway.carry(gateway.core.handle(Arrived(topic=topic, payload=b""), gateway.now_s))
+    (line,) = gateway.lines
+    assert format_report(line).isprintable()
+    assert line.fields["from"] == "efl/1/home/d/?[2J??/q"
+
+
 @pytest.mark.parametrize("count", [1, LINES_PER_SOURCE])
 def test_a_few_refusals_are_not_held_back(count: int) -> None:
     gateway = Gateway()
