@@ -41,6 +41,7 @@ from edgefl.training.onnx.demo_model import demo_model
 from edgefl.training.onnx.runtime.quiet import onnxruntime
 from edgefl.training.onnx.runtime.trainer import OnnxTrainer
 from edgefl.training.stored_zip import pack_stored, unpack_stored
+from tests.small_models import two_layers
 
 BUNDLE_BYTES = compile_bundle(demo_model(1)).bundle_bytes
 ENTRIES = unpack_stored(BUNDLE_BYTES)
@@ -324,6 +325,14 @@ def test_devices_get_a_bundle_without_what_only_exports_need():
         results.append((trainer.delta(), trainer.predict(x)))
     for found, expected in zip(*results, strict=True):
         assert np.array_equal(found, expected)
+
+
+def test_devices_download_no_float_weights_of_an_int8_backbone():
+    rows = np.random.default_rng(0).normal(size=(16, 256)).astype(np.float32)
+    request = QuantizationRequest(mode=QuantizationMode.STATIC, calibration=rows)
+    options = CompileOptions(trainable="head", quantization=request)
+    whole = compile_with(two_layers(256, 512, 10), options).bundle_bytes
+    assert len(pack_for_devices(read_bundle(whole))) < 0.3 * len(whole)
 
 
 def test_devices_keep_the_ends_of_grids():
