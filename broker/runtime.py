@@ -31,7 +31,15 @@ from broker.events import (
 )
 from broker.roster_folder import RosterFolder
 from broker.task_folder import SubmittedTask, list_tasks, load_task, save_model
-from edgefl.errors import EdgeflError, StorageError, TransportError, first_known
+from edgefl.errors import (
+    DataError,
+    EdgeflError,
+    EnvironmentProblem,
+    StorageError,
+    TrainingError,
+    TransportError,
+    first_known,
+)
 from edgefl.protocol import topics, unmasking
 from edgefl.training.bundle import Bundle
 from edgefl.training.evaluate import Evaluator
@@ -275,33 +283,46 @@ class GatewayRuntime:
     def _keep_model_now(self, effect: ModelChanged) -> EvaluationEnded | None:
         """Evaluate where the task brought data, and replace the model on disk."""
         task = self._tasks[effect.task]
-        ended = None
         summary: dict[str, object] = {
             "task": effect.task,
             "rounds_committed": effect.round_number,
             "rounds": task.spec.rounds,
         }
-        if task.evaluation is not None:
-            if effect.task not in self._evaluators:
-                self._evaluators[effect.task] = _open_evaluator(task.bundle)
-            result = self._evaluators[effect.task].evaluate(effect.parameters, task.evaluation)
-            summary["accuracy"], summary["loss"] = result.accuracy, result.loss
-            int8_accuracy = None
-            if effect.round_number == task.spec.rounds and has_int8_model(task.bundle):
-                int8_accuracy = evaluate_int8(
-                    task.bundle, effect.parameters, task.evaluation
-                ).accuracy
-                summary["int8_accuracy"] = int8_accuracy
-            ended = EvaluationEnded(
-                task=effect.task,
-                round_number=effect.round_number,
-                accuracy=result.accuracy,
-                loss=result.loss,
-                examples=result.examples,
-                int8_accuracy=int8_accuracy,
+        ended = None
+        try:
+            ended = self._measure(task, effect)
+        except (DataError, EnvironmentProblem, TrainingError) as error:
+            # The rounds need no measurement, and other tasks do not either.
+            _LOGGER.warning(
+                "task=%s round=%s the model cannot be measured: %s",
+                effect.task,
+                effect.round_number,
+                error,
             )
+        if ended is not None:
+            summary["accuracy"], summary["loss"] = ended.accuracy, ended.loss
+            if ended.int8_accuracy is not None:
+                summary["int8_accuracy"] = ended.int8_accuracy
         save_model(self._settings.state_dir, effect.task, task.bundle, effect.parameters, summary)
         return ended
+
+    def _measure(self, task: SubmittedTask, effect: ModelChanged) -> EvaluationEnded | None:
+        if task.evaluation is None:
+            return None
+        if effect.task not in self._evaluators:
+            self._evaluators[effect.task] = _open_evaluator(task.bundle)
+        result = self._evaluators[effect.task].evaluate(effect.parameters, task.evaluation)
+        int8_accuracy = None
+        if effect.round_number == task.spec.rounds and has_int8_model(task.bundle):
+            int8_accuracy = evaluate_int8(task.bundle, effect.parameters, task.evaluation).accuracy
+        return EvaluationEnded(
+            task=effect.task,
+            round_number=effect.round_number,
+            accuracy=result.accuracy,
+            loss=result.loss,
+            examples=result.examples,
+            int8_accuracy=int8_accuracy,
+        )
 
     def _report(self, report: Reported) -> None:
         if self._log is not None:
