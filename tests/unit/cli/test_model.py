@@ -145,7 +145,7 @@ def test_a_bundle_whose_step_fails_is_not_written(run, model, tmp_path, monkeypa
     ("words", "code"),
     [
         (("check", "{tmp}/absent.onnx"), "E-MODEL-UNREADABLE"),
-        (("check", "{tmp}"), "E-MODEL-UNREADABLE"),
+        (("check", "{tmp}"), "E-FILE-KIND"),
         (("check", "{tmp}/text.onnx"), "E-MODEL-UNREADABLE"),
         (("check", "{model}", "--trainable", "no.such"), "E-MODEL-TRAINABLE"),
         (("check", "{model}", "--trainable", ","), "E-MODEL-TRAINABLE"),
