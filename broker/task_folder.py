@@ -147,7 +147,13 @@ def load_task(state_dir: Path, name: str) -> SubmittedTask:
         spec = TaskSpec.from_json((folder / _TASK).read_text())
         bundle = read_bundle((folder / BUNDLE).read_bytes())
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError("E-TASK-FOLDER", f"a task in {folder}", str(error)) from error
+        found = error.strerror if isinstance(error, OSError) else "a file that is no text"
+        raise ConfigError(
+            "E-TASK-FOLDER",
+            f"a whole task in {folder}",
+            found or type(error).__name__,
+            "remove the folder and submit the task again under another name",
+        ) from error
     evaluation = None
     if (folder / _EVALUATION).exists():
         evaluation = load_npz(folder / _EVALUATION)

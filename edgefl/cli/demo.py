@@ -79,7 +79,10 @@ def run_demo_command(options: argparse.Namespace) -> int:
         record.write_text(json.dumps(outcome.details(), indent=2) + "\n")
     except OSError as error:
         raise StorageError(
-            "E-DEMO-OUT", f"room and permission to write {options.out}", str(error), "use --out"
+            "E-DEMO-OUT",
+            f"room and permission to write {options.out}",
+            error.strerror or type(error).__name__,
+            "use --out",
         ) from error
     stream.write(f"\nplot: {plot}   record: {record}\n")
     failures = outcome.failures()
