@@ -30,8 +30,8 @@ def write_result(state_dir: Path, name: str, target: Path) -> dict[str, object]:
     Args:
         state_dir: The gateway's.
         name: The task.
-        target: A file that ends in .onnx, .int8.onnx, .tflite or .int8.tflite; any other name is a
-            folder for all forms that there are, with `result.json`.
+        target: A file that ends in .onnx, .int8.onnx, .tflite or .int8.tflite; a name
+            without an ending is a folder for all forms that there are, with `result.json`.
 
     Returns:
         The summary, with the written `files`.
@@ -55,6 +55,13 @@ def write_result(state_dir: Path, name: str, target: Path) -> dict[str, object]:
     summary = read_summary(state_dir, name)
     exports = _exports(bundle)
     form = next((form for end, form in _SUFFIXES.items() if target.name.endswith(end)), None)
+    if form is None and target.suffix and not target.is_dir():
+        raise ConfigError(
+            "E-RESULT-FORM",
+            f"a file that ends in {', '.join(_SUFFIXES)}, or a folder without an ending",
+            repr(target.name),
+            "choose the ending of a form; a folder that exists may be called anything",
+        )
     if form is None:
         files = _write_all(target, exports, bundle, params, folder / SUMMARY)
     elif form in exports:

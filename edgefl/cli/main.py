@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Protocol, cast
 
 import edgefl
-from edgefl.errors import EdgeflError, EnvironmentProblem
+from edgefl.errors import ConfigError, EdgeflError, EnvironmentProblem
 
 _COMMANDS = {
     "demo": "train a real fleet on this machine, kill devices, and show what survives",
@@ -27,6 +27,7 @@ _COMMANDS = {
     "doctor": "check this installation",
 }
 _INTERRUPTED = 130
+_SHOWN_PATH_CHARS = 200
 _INTERNAL = 1
 
 
@@ -82,11 +83,25 @@ def _run(words: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:  # noqa: BLE001 - the last resort: one line, the rest behind --debug
+        if isinstance(error, OSError) and error.filename is not None:
+            foreseen = _file_problem(error)
+            return _fail(str(foreseen), foreseen.exit_code, options)
         where = traceback.extract_tb(error.__traceback__)[-1]
         said = " ".join(str(error).split())
         text = f"E-INTERNAL: {type(error).__name__}: {said} ({where.filename}:{where.lineno})"
         return _fail(f"{text}; run again with --debug and report it", _INTERNAL, options)
     return cast("int", code)
+
+
+def _file_problem(error: OSError) -> EdgeflError:
+    """Return the line for a path that no command foresaw: too long, a loop of links, a bad disk."""
+    path = str(error.filename)[:_SHOWN_PATH_CHARS]
+    return ConfigError(
+        "E-FILE",
+        "files and folders that can be used",
+        f"{error.strerror or type(error).__name__}: {path}",
+        "check the paths; --debug tells where it was met",
+    )
 
 
 def _foreign_package() -> EdgeflError | None:

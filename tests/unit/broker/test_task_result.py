@@ -103,6 +103,15 @@ def test_a_form_that_the_bundle_lacks_is_named(tmp_path: Path) -> None:
     assert [Path(path).name for path in found["files"]] == [FLOAT_ONNX, "result.json"]
 
 
+def test_an_ending_that_is_no_form_is_named(tmp_path: Path) -> None:
+    finished(tmp_path, bundle_bytes())
+    with pytest.raises(ConfigError, match=r"E-RESULT-FORM.*model\.h5"):
+        write_result(tmp_path, "t", tmp_path / "model.h5")
+    assert not (tmp_path / "model.h5").exists()
+    (tmp_path / "models.v2").mkdir()
+    assert write_result(tmp_path, "t", tmp_path / "models.v2")["files"]
+
+
 def test_no_model_yet_and_no_such_task_are_named(tmp_path: Path) -> None:
     submit_task(tmp_path, demo_task("t", cohort=4, rounds=3, limit_s=5.0), bundle_bytes(), None)
     for name in ("t", "other"):
