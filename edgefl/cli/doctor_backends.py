@@ -44,7 +44,7 @@ def backend_checks(*, runs_selftest: bool) -> Iterator[Check]:
             name="training",
             status=Status.NOTE,
             found="no backend trains on this machine",
-            advice="a gateway needs none; an agent needs one of those above",
+            advice="an agent needs one of those above, a gateway onnxruntime",
         )
 
 
