@@ -23,7 +23,14 @@ from broker.key_epochs import open_key_epochs
 from broker.mailer import Mailer
 from broker.open_round import CoreEffect, OpenRound
 from broker.population import Population
-from broker.records import OPEN_ROUND, closing_changes, closing_of, encode_open, load_open
+from broker.records import (
+    OPEN_ROUND,
+    closing_changes,
+    closing_of,
+    encode_open,
+    load_open,
+    release_of,
+)
 from broker.refusals import Refusals
 from broker.reports import (
     deposits_report,
@@ -41,7 +48,6 @@ from broker.round_opening import RoundOpener
 from broker.settings import GatewaySettings, LedgerStore
 from broker.task_state import RUNNING, encode_task_state, task_key
 from edgefl.errors import BudgetExhausted, ConfigError, RemoteProtocolError, WireError
-from edgefl.privacy.ledger import make_release
 from edgefl.protocol import topics
 from edgefl.protocol.envelope import (
     AGGREGATOR,
@@ -130,13 +136,7 @@ class GatewayCore:
     @property
     def topics(self) -> tuple[str, ...]:
         """Filters that the shell subscribes to."""
-        fleet = self._settings.fleet
-        return (
-            topics.all_status(fleet),
-            topics.all_key_bundles(fleet),
-            topics.all_uplinks(fleet),
-            topics.aggregator(fleet),
-        )
+        return topics.of_aggregator(self._settings.fleet)
 
     @property
     def wakeup_s(self) -> float | None:
@@ -443,15 +443,7 @@ class GatewayCore:
 
     def _charge(self, effect: Charge, now_s: float) -> list[GatewayEffect]:
         """Write the ledger row before anything can be unmasked."""
-        plan, spec = effect.plan, self._tasks[0].spec
-        release = make_release(
-            plan.privacy,
-            task=plan.task,
-            round_number=plan.round_number,
-            attempt=plan.attempt,
-            session_id=plan.session_id,
-            n_survivors=effect.n_survivors,
-        )
+        spec, release = self._tasks[0].spec, release_of(effect)
         try:
             self._ledger.ledger.admit(release.rdp, spec.epsilon_budget, spec.delta)
         except BudgetExhausted:

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 
 from edgefl.errors import StorageError, WireError
+from edgefl.privacy.ledger import Release, make_release
 from edgefl.protocol import wire
+from edgefl.protocol.events import Charge
 from edgefl.protocol.reasons import AbortReason, Phase
 from edgefl.protocol.report import RoundReport
 from edgefl.protocol.round_messages import Call, RoundClosed
@@ -77,4 +79,17 @@ def closing_of(store: KeyValueStore, attempt: int, device: str) -> RoundClosed:
         phase=Phase(wire.as_int(wire.field(body, 0), 1, len(Phase))),
         reason=AbortReason(wire.as_int(wire.field(body, 1), 0, 255)),
         counted=device in wire.as_list(wire.field(body, 2), 2**16),
+    )
+
+
+def release_of(charge: Charge) -> Release:
+    """Return the ledger's row for a round that is about to be unmasked."""
+    plan = charge.plan
+    return make_release(
+        plan.privacy,
+        task=plan.task,
+        round_number=plan.round_number,
+        attempt=plan.attempt,
+        session_id=plan.session_id,
+        n_survivors=charge.n_survivors,
     )

@@ -98,3 +98,8 @@ def device_of(topic: str) -> DeviceId:
     if len(parts) != 6 or parts[3] != "d" or not _NAME.fullmatch(parts[4]):
         raise WireError("E-WIRE-TOPIC", f"{PREFIX}/FLEET/d/DEVICE/KIND", repr(topic[:80]))
     return DeviceId(parts[4])
+
+
+def of_aggregator(fleet: FleetName) -> tuple[str, ...]:
+    """Return the filters that an aggregator subscribes to."""
+    return (all_status(fleet), all_key_bundles(fleet), all_uplinks(fleet), aggregator(fleet))
