@@ -384,6 +384,8 @@ class RoundHarness:
         if not device.jobs or device.machine is None:
             return
         self.settle(device)
+        if not device.jobs or device.machine is None:
+            return  # What was settled ended the round, or the device.
         job = device.jobs.pop(0)
         event = self._train(device, job) if isinstance(job, TrainJob) else self._mask(device, job)
         device.effects.extend(device.machine.handle(event))
