@@ -38,7 +38,8 @@ from tests.round_watch import RoundWatch
 
 Fault = AbstractContextManager[object]
 SETTINGS = settings(
-    max_examples=120,
+    # The search ends at the first history that shows the fault; more cost only where none does.
+    max_examples=600,
     stateful_step_count=40,
     phases=[Step.generate],
     derandomize=True,
