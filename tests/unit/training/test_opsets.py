@@ -178,6 +178,20 @@ NEWER = {
         ],
         {"s": weights(4)},
     ),
+    "ReduceSum of nothing": (
+        17,
+        [
+            node("ReduceSum", "x", noop_with_empty_axes=1, outputs=("a",)),
+            node("ReduceSum", "a", "none", noop_with_empty_axes=1, outputs=("b",)),
+            node("Neg", "b"),
+        ],
+        {"none": ints()},
+    ),
+    "ReduceSum, flagged, of an axis": (
+        17,
+        [node("ReduceSum", "x", "one", noop_with_empty_axes=1, keepdims=0)],
+        {"one": ints(1)},
+    ),
     "MeanVarianceNormalization": (
         17,
         [node("MeanVarianceNormalization", "x", axes=[1, 2])],
@@ -262,3 +276,9 @@ def test_each_opset_of_an_exporter_gives_the_same_function(file):
     stored = torch_vectors.load("mlp")
     found = run(normalize(torch_vectors.model(file)), stored.x[: torch_vectors.BATCH])
     assert np.abs(found - stored.arrays["output"]).max() < 1e-5
+
+
+def test_a_sum_over_no_axes_is_left_out():
+    nodes = [node("ReduceSum", "x", noop_with_empty_axes=1, outputs=("a",)), node("Neg", "a")]
+    model = normalize(model_of(nodes, {}, opset=17))
+    assert [one.op_type for one in model.graph.node] == ["Neg"]

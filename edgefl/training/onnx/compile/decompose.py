@@ -110,6 +110,16 @@ def _slice(edit: GraphEdit, node: onnx.NodeProto) -> list[onnx.NodeProto] | None
     return [helper.make_node("Slice", [node.input[0], *parts], list(node.output), name=node.name)]
 
 
+def _reduce_sum(edit: GraphEdit, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+    """Leave out a sum over no axes, which old runtimes cannot run."""
+    if not int_attribute(node, "noop_with_empty_axes", 0):
+        return None
+    has_axes = len(node.input) > 1 and bool(node.input[1])
+    if has_axes and _ints(edit, node, 1) != []:
+        return None
+    return [helper.make_node("Identity", [node.input[0]], list(node.output), name=node.name)]
+
+
 def _ints(edit: GraphEdit, node: onnx.NodeProto, index: int) -> list[int] | None:
     values = edit.constant(node.input[index]) if len(node.input) > index else None
     return None if values is None else [int(value) for value in values.reshape(-1)]
@@ -120,5 +130,6 @@ _RULES: dict[str, Callable[[GraphEdit, onnx.NodeProto], list[onnx.NodeProto] | N
     "CastLike": _cast_like,
     "LayerNormalization": _layer_normalization,
     "MeanVarianceNormalization": _mean_variance_normalization,
+    "ReduceSum": _reduce_sum,
     "Slice": _slice,
 }
