@@ -21,6 +21,13 @@ from tests.command import Ended
 _PATIENCE_S = 45.0
 
 
+def begin_child(before: Callable[[], None] | None = None) -> None:
+    """Let a child be interrupted: tests that a shell runs in the background ignore SIGINT."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if before is not None:
+        before()
+
+
 class Process:
     """One real `edgefl` process, whose output is collected in files."""
 
@@ -37,7 +44,7 @@ class Process:
                 stdout=out,
                 stderr=err,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
-                preexec_fn=before,
+                preexec_fn=lambda: begin_child(before),
             )
 
     @property

@@ -15,7 +15,7 @@ import pytest
 from edgefl.agent.models import KeptModel, ModelRecord, ModelShelf
 from edgefl.cli import main as command_line
 from edgefl.training.bundle import read_bundle
-from tests.integration.real import Process, wait_until
+from tests.integration.real import Process, begin_child, wait_until
 
 INTERRUPTED = "edgefl: interrupted\n"
 SLOW = """
@@ -96,6 +96,7 @@ def test_the_child_that_tries_a_library_is_interrupted_too(bundle: Path, tmp_pat
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=begin_child,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
     )
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
