@@ -275,11 +275,6 @@ class Lowering:
                 raise Unsupported(message)
 
 
-def static_axis(node_axis: int, rank: int) -> int:
-    """Return an axis counted from the front."""
-    return node_axis % rank if rank else 0
-
-
 def onnx_kind(number: int) -> TensorType:
     """Return the TFLite type of an ONNX type number."""
     dtype = helper.tensor_dtype_to_np_dtype(number)

@@ -318,5 +318,4 @@ OPTION_TABLES: dict[Builtin, OptionTable] = {
 }
 """Options by operator; an operator without an entry has none."""
 
-SAME_PADDING = 0
 VALID_PADDING = 1
