@@ -145,9 +145,13 @@ class SqliteStore:
         raise damaged(self._file.path, f"a row of {self._namespace} that fails its checksum")
 
     def _checksum(self, key: str, value: bytes) -> bytes:
-        """Return 16 bytes over where the value belongs and what it is; no protection from people.
+        return row_checksum(self._namespace, key, value)
 
-        SQLite has no checksums of its own, so a flipped bit inside a value would pass its check.
-        """
-        place = f"{self._namespace}\0{key}\0".encode()
-        return hashlib.blake2b(place + value, digest_size=_CHECK_BYTES).digest()
+
+def row_checksum(namespace: str, key: str, value: bytes) -> bytes:
+    """Return 16 bytes over where the value belongs and what it is; no protection from people.
+
+    SQLite has no checksums of its own, so a flipped bit inside a value would pass its check.
+    """
+    place = f"{namespace}\0{key}\0".encode()
+    return hashlib.blake2b(place + value, digest_size=_CHECK_BYTES).digest()
