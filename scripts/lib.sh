@@ -182,6 +182,34 @@ ensure_linker() {
     command -v cc >/dev/null || apt_install "a C linker" gcc libc6-dev
 }
 
+# ------------------------------------------------------------ other people's programs
+
+# The tests meet real brokers, a real browser and real clients; each of these is one Debian package.
+ensure_peers() {
+    local missing=()
+    command -v mosquitto >/dev/null || [ -x /usr/sbin/mosquitto ] || missing+=(mosquitto)
+    command -v mosquitto_pub >/dev/null || missing+=(mosquitto-clients)
+    command -v chromium >/dev/null || missing+=(chromium)
+    command -v node >/dev/null || missing+=(nodejs)
+    command -v npm >/dev/null || missing+=(npm)
+    [ ${#missing[@]} -eq 0 ] || apt_install "the brokers, clients and browser that the tests meet" "${missing[@]}"
+    ensure_mqtt_js
+}
+
+# MQTT.js, in the versions of the committed lock file, beside the environment.
+ensure_mqtt_js() {
+    local source=$ROOT/tests/integration/mqtt_js wanted
+    export EDGEFL_MQTT_JS=$VENV/mqtt_js
+    wanted=$(cat "$source/package.json" "$source/package-lock.json" | digest)
+    if [ "$(cat "$EDGEFL_MQTT_JS/edgefl-installed" 2>/dev/null)" = "$wanted" ]; then
+        return 0
+    fi
+    mkdir -p "$EDGEFL_MQTT_JS"
+    cp "$source/package.json" "$source/package-lock.json" "$EDGEFL_MQTT_JS/"
+    quietly "installing MQTT.js" npm --prefix "$EDGEFL_MQTT_JS" ci --no-audit --no-fund --ignore-scripts
+    printf '%s\n' "$wanted" >"$EDGEFL_MQTT_JS/edgefl-installed"
+}
+
 # ------------------------------------------------------------ helpers
 
 # Usage: apt_install WHAT PACKAGE...; as root on Debian, else says which line does it.
