@@ -12,8 +12,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from edgefl.errors import BudgetExhausted, LocalProtocolError, StorageError
-from edgefl.privacy.accounting import RDP_ORDERS, RdpCurve, compose, epsilon_from_rdp
+from edgefl.privacy.accounting import (
+    RDP_ORDERS,
+    RdpCurve,
+    compose,
+    epsilon_from_rdp,
+    poisson_amplified_rdp,
+)
 from edgefl.privacy.plan import PrivacyPlan
+from edgefl.privacy.sampling import DELTA_SHARE
 
 GENESIS_HASH = hashlib.sha256(b"edgefl/1 privacy ledger").hexdigest()
 """Previous hash of the first entry."""
@@ -37,6 +44,8 @@ class Release:
         n_survivors: Devices in the sum.
         colluders: Devices whose noise is not counted.
         rdp: Divergence per order of `RDP_ORDERS`; infinity without noise.
+        sampling_rate: With which each device threw itself into the cohort, above 0; 1 where that
+            may not be claimed. It never lowers `rdp`, which is against the aggregator.
     """
 
     task: str
@@ -48,6 +57,7 @@ class Release:
     n_survivors: int
     colluders: int
     rdp: RdpCurve
+    sampling_rate: float = 1.0
 
     def __post_init__(self) -> None:
         """Refuse an incomplete or impossible charge."""
@@ -57,6 +67,10 @@ class Release:
             )
         if any(math.isnan(value) or value < 0 for value in self.rdp):
             raise LocalProtocolError("E-LEDGER-ENTRY", "divergences of at least 0", "others")
+        if type(self.sampling_rate) is not float or not 0 < self.sampling_rate <= 1:
+            raise LocalProtocolError(
+                "E-LEDGER-ENTRY", "a sampling rate above 0, at most 1", repr(self.sampling_rate)
+            )
         counts = (self.round_number, self.attempt, self.n_survivors, self.colluders)
         if any(type(count) is not int or count < 0 for count in counts):
             raise LocalProtocolError("E-LEDGER-ENTRY", "counts of at least 0", repr(counts))
@@ -96,6 +110,8 @@ class LedgerEntry:
             "rdp": [_INFINITY if math.isinf(value) else value for value in release.rdp],
             "previous_hash": self.previous_hash,
         }
+        if release.sampling_rate != 1:
+            record["sampling_rate"] = release.sampling_rate
         return json.dumps(record, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     def line_hash(self) -> str:
@@ -124,6 +140,7 @@ class LedgerEntry:
                     n_survivors=record["n_survivors"],
                     colluders=record["colluders"],
                     rdp=tuple(math.inf if v == _INFINITY else float(v) for v in record["rdp"]),
+                    sampling_rate=record.get("sampling_rate", 1.0),
                 ),
             )
             canonical = entry.to_line()
@@ -137,7 +154,7 @@ class LedgerEntry:
 class Ledger:
     """Entries in sequence with their total; only `append`, or `propose` and `accept`, add to it."""
 
-    __slots__ = ("_entries", "_head", "_sessions", "_total")
+    __slots__ = ("_entries", "_head", "_sessions", "_total", "_total_release")
 
     def __init__(self) -> None:
         """Start empty."""
@@ -145,6 +162,7 @@ class Ledger:
         self._sessions: set[str] = set()
         self._head = GENESIS_HASH
         self._total: RdpCurve = (0.0,) * len(RDP_ORDERS)
+        self._total_release = self._total
 
     @property
     def entries(self) -> Sequence[LedgerEntry]:
@@ -168,6 +186,16 @@ class Ledger:
     def epsilon(self, delta: float) -> float:
         """Return the epsilon spent so far, against the aggregator."""
         return epsilon_from_rdp(RDP_ORDERS, self._total, delta)
+
+    def epsilon_release(self, delta: float) -> float:
+        """Return the epsilon spent so far, against those who see only the released models.
+
+        A sampled round counts at its coin's rate; `DELTA_SHARE` of delta is kept for rounds that
+        were thrown away. Without sampled rounds it equals `epsilon`.
+        """
+        if self._total_release == self._total:
+            return self.epsilon(delta)
+        return epsilon_from_rdp(RDP_ORDERS, self._total_release, (1 - DELTA_SHARE) * delta)
 
     def admit(self, next_rdp: Sequence[float], epsilon_budget: float, delta: float) -> float:
         """Decide before a release whether the budget still holds after it.
@@ -227,6 +255,8 @@ class Ledger:
         self._sessions.add(entry.release.session_id)
         self._head = entry.line_hash()
         self._total = compose([self._total, entry.release.rdp])
+        seen_by_readers = poisson_amplified_rdp(entry.release.sampling_rate, entry.release.rdp)
+        self._total_release = compose([self._total_release, seen_by_readers])
 
     def append(self, release: Release) -> LedgerEntry:
         """Propose and accept in one step, where nothing has to be durable."""
@@ -249,6 +279,7 @@ def make_release(
     attempt: int,
     session_id: bytes,
     n_survivors: int,
+    sampling_rate: float = 1.0,
 ) -> Release:
     """Return the charge of one round.
 
@@ -262,6 +293,7 @@ def make_release(
         attempt: Attempt within the round.
         session_id: 32 bytes.
         n_survivors: Devices whose masked input is in the sum.
+        sampling_rate: Of the devices' own coin, where it may be claimed.
 
     Returns:
         The release, to be admitted, appended and fsynced before the first unmask request.
@@ -279,6 +311,7 @@ def make_release(
         n_survivors=n_survivors,
         colluders=plan.colluders,
         rdp=plan.rdp_per_round(n_survivors),
+        sampling_rate=sampling_rate,
     )
 
 

@@ -7,7 +7,13 @@ from dataclasses import replace
 import pytest
 
 from edgefl.errors import BudgetExhausted, LocalProtocolError, PrivacyError, StorageError
-from edgefl.privacy.accounting import RDP_ORDERS, compose, epsilon_from_rdp, gaussian_rdp
+from edgefl.privacy.accounting import (
+    RDP_ORDERS,
+    compose,
+    epsilon_from_rdp,
+    gaussian_rdp,
+    poisson_amplified_rdp,
+)
 from edgefl.privacy.ledger import (
     GENESIS_HASH,
     Ledger,
@@ -282,3 +288,38 @@ def test_impossible_release_is_refused(changes: dict[str, object]) -> None:
 def test_entry_survives_its_line() -> None:
     entry = LedgerEntry(sequence=0, previous_hash=GENESIS_HASH, release=release(3))
     assert LedgerEntry.from_line(entry.to_line()) == entry
+
+
+def sampled(number: int, rate: float) -> Release:
+    return replace(release(number), sampling_rate=rate)
+
+
+def test_a_sampled_round_costs_the_aggregators_view_in_full_and_readers_less() -> None:
+    plain, ledger = ledger_of(5), Ledger()
+    for number in range(5):
+        ledger.append(sampled(number, 0.01))
+    assert ledger.epsilon(1e-5) == plain.epsilon(1e-5)
+    assert ledger.epsilon_release(1e-5) < plain.epsilon(1e-5) / 4
+    curve = poisson_amplified_rdp(0.01, gaussian_rdp(1.0))
+    expected = epsilon_from_rdp(RDP_ORDERS, compose([curve] * 5), 0.99e-5)
+    assert ledger.epsilon_release(1e-5) == pytest.approx(expected, rel=1e-12)
+
+
+def test_without_sampling_both_views_cost_the_same() -> None:
+    ledger = ledger_of(3)
+    assert ledger.epsilon_release(1e-5) == ledger.epsilon(1e-5)
+
+
+def test_a_sampled_row_is_read_back_and_a_plain_one_names_no_rate() -> None:
+    ledger = Ledger()
+    ledger.append(sampled(1, 0.25))
+    ledger.append(release(2))
+    again = verify(lines_of(ledger))
+    assert [entry.release.sampling_rate for entry in again.entries] == [0.25, 1.0]
+    assert "sampling_rate" not in lines_of(ledger)[1]
+
+
+@pytest.mark.parametrize("rate", [0.0, -0.5, 1.5, math.nan, 1, True])
+def test_an_impossible_rate_is_refused(rate: float) -> None:
+    with pytest.raises(LocalProtocolError, match="E-LEDGER-ENTRY"):
+        sampled(1, rate)
