@@ -4,21 +4,14 @@ A key is pinned at first use. Where the gateway itself enrols, that is safe only
 can reach the broker; where an operator signs the roster, a pin holds what the roster says.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Set
+from types import MappingProxyType
 
 from edgefl.errors import RemoteProtocolError
 from edgefl.protocol.limits import MAX_POPULATION
 from edgefl.storage.base import KeyValueStore
 
 _PREFIX = "device/"
-
-
-@dataclass(slots=True)
-class _Presence:
-    is_online: bool = False
-    backend: str = ""
-    leaves_at_s: float | None = None
 
 
 class Population:
@@ -37,20 +30,22 @@ class Population:
             key.removeprefix(_PREFIX): store.get(key) or b"" for key in store.keys(_PREFIX)
         }
         self._names = {key: device for device, key in self._keys.items()}
-        self._presence = {device: _Presence() for device in self._keys}
+        self._online: set[str] = set()
+        self._leaves_at_s: dict[str, float] = {}
+        self._backends: dict[str, str] = {}
 
     @property
-    def keys(self) -> dict[str, bytes]:
-        """Identity key by device."""
-        return dict(self._keys)
+    def keys(self) -> Mapping[str, bytes]:
+        """Identity key by device: a view, which follows what is pinned."""
+        return MappingProxyType(self._keys)
 
     def key_of(self, device: str) -> bytes | None:
         """Return the identity key of a device; None for one that is not known."""
         return self._keys.get(device)
 
-    def online(self) -> set[str]:
-        """Return the devices that are online, or gone for less than the grace."""
-        return {device for device, presence in self._presence.items() if presence.is_online}
+    def online(self) -> Set[str]:
+        """Return the devices that are online, or gone for less than the grace; it changes later."""
+        return self._online
 
     def pin(self, device: str, identity_key: bytes, *, is_vouched_for: bool = False) -> bool:
         """Pin a device's key at first use.
@@ -112,50 +107,44 @@ class Population:
         self._store.put(_PREFIX + device, identity_key)
         self._names.pop(self._keys.get(device, b""), None)
         self._keys[device], self._names[identity_key] = identity_key, device
-        self._presence.setdefault(device, _Presence())
 
     def is_heard(self, device: str) -> bool:
         """Note a sign of life of a known device; return True if it was not online."""
-        presence = self._presence.get(device)
-        if presence is None:
+        if device not in self._keys:
             return False
-        was_online, presence.is_online, presence.leaves_at_s = presence.is_online, True, None
-        return not was_online
+        self._leaves_at_s.pop(device, None)
+        is_news = device not in self._online
+        self._online.add(device)
+        return is_news
 
     def note_backend(self, device: str, backend: str) -> None:
         """Note what a known device says that it trains with."""
-        presence = self._presence.get(device)
-        if presence is not None:
-            presence.backend = backend
+        if device in self._keys:
+            self._backends[device] = backend
 
     def backends(self, devices: Iterable[str]) -> dict[str, str]:
         """Return what each of these devices said that it trains with; empty for not yet."""
-        known = self._presence
-        return {device: known[device].backend for device in devices if device in known}
+        known = self._keys
+        return {device: self._backends.get(device, "") for device in devices if device in known}
 
     def is_leaving(self, device: str, now_s: float) -> None:
         """Start the grace of a device that the broker says is gone."""
-        presence = self._presence.get(device)
-        if presence is not None and presence.is_online and presence.leaves_at_s is None:
-            presence.leaves_at_s = now_s + self._grace_s
+        if device in self._online:
+            self._leaves_at_s.setdefault(device, now_s + self._grace_s)
 
     def doubt_all(self, now_s: float, patience_s: float) -> None:
         """Start a grace for everyone, after a time without a link to the broker."""
-        for presence in self._presence.values():
-            if presence.is_online:
-                presence.leaves_at_s = now_s + patience_s
+        self._leaves_at_s.update(dict.fromkeys(self._online, now_s + patience_s))
 
     @property
     def wakeup_s(self) -> float | None:
         """When the next grace ends."""
-        ends = [p.leaves_at_s for p in self._presence.values() if p.leaves_at_s is not None]
-        return min(ends, default=None)
+        return min(self._leaves_at_s.values(), default=None)
 
     def take_gone(self, now_s: float) -> list[str]:
         """Return the devices whose grace has ended, now offline."""
-        gone = []
-        for device, presence in self._presence.items():
-            if presence.leaves_at_s is not None and presence.leaves_at_s <= now_s:
-                presence.is_online, presence.leaves_at_s = False, None
-                gone.append(device)
-        return sorted(gone)
+        gone = sorted(device for device, ends_s in self._leaves_at_s.items() if ends_s <= now_s)
+        for device in gone:
+            del self._leaves_at_s[device]
+            self._online.discard(device)
+        return gone

@@ -1,0 +1,59 @@
+"""The tasks that a gateway works on, one after the other."""
+
+from broker.active_task import ActiveTask, take_up
+from broker.events import GatewayEffect, TaskEnded, TaskSubmitted
+from broker.reports import task_ended_report, task_report
+from broker.task_state import RUNNING, encode_task_state, task_key
+from edgefl.storage.base import KeyValueStore
+
+
+class TaskBook:
+    """Tasks in the order in which they were handed in.
+
+    Args:
+        store: Durable state of the gateway.
+    """
+
+    def __init__(self, store: KeyValueStore) -> None:
+        """Start with none; the shell hands in what it finds."""
+        self._store = store
+        self._tasks: list[ActiveTask] = []
+
+    @property
+    def current(self) -> ActiveTask | None:
+        """The task whose rounds are run."""
+        return self._tasks[0] if self._tasks else None
+
+    @property
+    def all(self) -> tuple[ActiveTask, ...]:
+        """The tasks that are worked on, in their order."""
+        return tuple(self._tasks)
+
+    def take_up(self, event: TaskSubmitted) -> list[GatewayEffect]:
+        """Go on with a task where the store left it; one that is here already changes nothing.
+
+        Raises:
+            StorageError: The stored state is of another model.
+            ConfigError: No privacy plan holds for the model.
+        """
+        if any(task.spec.name == event.spec.name for task in self._tasks):
+            return []
+        task = take_up(event, self._store)
+        spec, state = task.spec, task.state
+        # After a crash the task's folder may lack the newest model: hand it out once more.
+        kept: list[GatewayEffect] = [task.model_changed()] if state.committed else []
+        if state.outcome != RUNNING:
+            reason = "ended before this start"
+            return [*kept, TaskEnded(task=spec.name, outcome=state.outcome, reason=reason)]
+        self._tasks.append(task)
+        return [*kept, task_report(spec, task.privacy, state.committed)]
+
+    def end(self, task: ActiveTask, outcome: str, reason: str) -> list[GatewayEffect]:
+        """End a task, durably."""
+        task.state = task.state.ended(outcome)
+        self._store.put(task_key(task.spec.name), encode_task_state(task.state))
+        self._tasks.remove(task)
+        return [
+            TaskEnded(task=task.spec.name, outcome=outcome, reason=reason),
+            task_ended_report(task.spec.name, outcome, reason, task.state.committed),
+        ]
