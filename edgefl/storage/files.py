@@ -76,10 +76,15 @@ def require_replaceable(path: Path) -> None:
         raise FileExistsError(errno.EEXIST, f"{kind} is there", str(path))
 
 
-def replace_file(path: Path, content: bytes) -> None:
+def replace_file(path: Path, content: bytes, *, mode: int = 0o666) -> None:
     """Write beside the file, make that durable, and rename.
 
     A power cut leaves the old content or the new, never a part.
+
+    Args:
+        path: The file.
+        content: What it shall hold.
+        mode: Who may do what with it, from its first moment on; the process's umask takes off.
 
     Raises:
         OSError: The disk is full or not writable; the old content stands.
@@ -87,7 +92,8 @@ def replace_file(path: Path, content: bytes) -> None:
     require_replaceable(path)
     draft = path.with_name(f"{path.name}.new-{os.getpid()}")
     try:
-        with draft.open("wb") as file:
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+        with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
