@@ -1,4 +1,4 @@
-"""The gateway's TLS files: authority, certificates, revocations; made once, renewed before they end.
+"""The gateway's TLS files: authority, certificates, revocations; renewed before they end.
 
 A certificate and its key are one file, so that replacing it is one step. While an authority is
 being replaced there are two: `ca.pem`, which signs for devices, and `ca-previous.pem`, which
