@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from edgefl.errors import RemoteProtocolError
 from edgefl.protocol.limits import MAX_POPULATION
+from edgefl.protocol.presence import Presence
 from edgefl.storage.base import KeyValueStore
 
 _PREFIX = "device/"
@@ -31,6 +32,8 @@ class Population:
         }
         self._names = {key: device for device, key in self._keys.items()}
         self._online: set[str] = set()
+        self._ready: set[str] = set()
+        self._presences: dict[str, Presence] = {}
         self._leaves_at_s: dict[str, float] = {}
         self._backends: dict[str, str] = {}
 
@@ -46,6 +49,14 @@ class Population:
     def online(self) -> Set[str]:
         """Return the devices that are online, or gone for less than the grace; it changes later."""
         return self._online
+
+    def ready(self) -> Set[str]:
+        """Return the devices that would answer a call: online, awake, and not away."""
+        return self._ready
+
+    def presence_of(self, device: str) -> Presence | None:
+        """Return what a device last said of itself; None before it said anything."""
+        return self._presences.get(device)
 
     def pin(self, device: str, identity_key: bytes, *, is_vouched_for: bool = False) -> bool:
         """Pin a device's key at first use.
@@ -115,7 +126,27 @@ class Population:
         self._leaves_at_s.pop(device, None)
         is_news = device not in self._online
         self._online.add(device)
+        presence = self._presences.get(device)
+        if presence is None or presence.is_available:
+            self._ready.add(device)
         return is_news
+
+    def note_presence(self, device: str, presence: Presence) -> None:
+        """Note what a device says of itself; whoever is away is not counted on for a call."""
+        # A status may come before the first hello; strangers' names must not fill the memory.
+        if device not in self._keys and len(self._presences) >= MAX_POPULATION:
+            return
+        self._presences[device] = presence
+        if not presence.is_available:
+            self._ready.discard(device)
+
+    def falls_asleep(self, device: str, wakes_in_s: int, now_s: float) -> None:
+        """Let a device sleep: an open round waits for it, a new call does not count on it."""
+        if device not in self._keys:
+            return
+        self._online.discard(device)
+        self._ready.discard(device)
+        self._leaves_at_s[device] = now_s + wakes_in_s + self._grace_s
 
     def note_backend(self, device: str, backend: str) -> None:
         """Note what a known device says that it trains with."""
@@ -147,4 +178,5 @@ class Population:
         for device in gone:
             del self._leaves_at_s[device]
             self._online.discard(device)
+            self._ready.discard(device)
         return gone

@@ -108,8 +108,8 @@ class RoundDriver:
         if self._round is not None:
             return waiting_report(self._round.machine)
         if self._desk.wakeup_s is not None:
-            return deposits_report(self._desk.count(self._population.online()), task.needs_online)
-        eligible = self._key_epochs.eligible(self._population.keys, self._population.online())
+            return deposits_report(self._desk.count(self._population.ready()), task.needs_online)
+        eligible = self._key_epochs.eligible(self._population.keys, self._population.ready())
         return gathering_report(len(eligible), task.needs_online)
 
     # ------------------------------------------------------------ what happens
@@ -170,7 +170,7 @@ class RoundDriver:
         task = self._tasks.current
         if self._round is not None or task is None:
             return []
-        known, online = self._population.keys, self._population.online()
+        known, online = self._population.keys, self._population.ready()
         missing = min(len(known), task.spec.cohort) - len(online)
         if len(online) < task.needs_online:
             # No wish to be woken stays behind: a past one would be granted at once, for ever.
@@ -196,7 +196,7 @@ class RoundDriver:
         return effects
 
     def _on_too_few_deposits(self, task: ActiveTask, now_s: float) -> list[GatewayEffect]:
-        have = self._desk.count(self._population.online())
+        have = self._desk.count(self._population.ready())
         report = deposits_report(have, task.needs_online)
         self._desk.give_up_index()
         task.attempts += 1
@@ -211,7 +211,7 @@ class RoundDriver:
             self._ledger.ledger.admit(next_rdp, spec.epsilon_budget, spec.delta)
         except BudgetExhausted as error:
             return self._end_task(task, "budget", str(error))
-        head, online = self._ledger.ledger.head, self._population.online()
+        head, online = self._ledger.ledger.head, self._population.ready()
         opened = self._opener.open(task, online=online, ledger_head=head, now_s=now_s)
         if opened is None:
             return []  # The next key epoch is due, and this is asked again when it is open.

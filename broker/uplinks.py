@@ -18,11 +18,10 @@ from edgefl.protocol.envelope import Envelope, open_envelope, require_device_mes
 from edgefl.protocol.epoch_messages import EPOCH_DEVICE_MESSAGES
 from edgefl.protocol.events import DeviceOnline
 from edgefl.protocol.messages import DeviceMessage
+from edgefl.protocol.presence import PresenceKind, parse_presence
 from edgefl.protocol.service_messages import Blob, GetBlob, Hello, Receipt, Rejection
 from edgefl.transport.core_events import Arrived
 from edgefl.types import DeviceId
-
-_STATUS_OFFLINE = b"offline"
 
 
 class Uplinks:
@@ -71,8 +70,13 @@ class Uplinks:
     # ------------------------------------------------------------ presence
 
     def _on_status(self, device: DeviceId, payload: bytes, now_s: float) -> list[GatewayEffect]:
-        if payload == _STATUS_OFFLINE:
+        presence = parse_presence(payload)
+        if presence.kind is PresenceKind.OFFLINE:
             self._population.is_leaving(device, now_s)
+            return []
+        self._population.note_presence(device, presence)
+        if presence.kind is PresenceKind.SLEEPING:
+            self._population.falls_asleep(device, presence.wakes_in_s, now_s)
             return []
         return self._on_heard(device, now_s)
 
