@@ -1,5 +1,6 @@
 """Drives the one open round of a device: calls, the session's messages, training, its end."""
 
+from edgefl.agent.coin import Coin
 from edgefl.agent.deposits import AgentDeposits
 from edgefl.agent.events import (
     AgentEffect,
@@ -94,6 +95,7 @@ class RoundDriver:
             store=store, outbox=outbox, keys=keys, seal=pen.outside_of_rounds
         )
         self._flash = RoundFlash(store, keys)
+        self._coin = Coin(store.namespace("coin"), entropy)
         self._round = self._flash.restore(self._round_arguments(), kept=self._deposits.indices)
         self._parts = ModelParts()
 
@@ -129,6 +131,8 @@ class RoundDriver:
             return []  # A stale or replayed call: harmless.
         if not self._settings.is_available():
             return [self._stay_away(call, LeaveReason.NOT_AVAILABLE)]
+        if not self._coin.falls_heads(call):
+            return []
         try:
             device_round = DeviceRound.answer(call, **self._round_arguments())
         except RemoteProtocolError as error:

@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import ClassVar, TypeVar
 
 from edgefl.errors import WireError
+from edgefl.privacy.sampling import ALWAYS
 from edgefl.protocol.certificate import SurvivorCertificate
 from edgefl.protocol.key_bundle import MaskKeyProof
 from edgefl.protocol.limits import (
@@ -35,6 +36,8 @@ class Call:
     Attributes:
         key_epoch: The key epoch whose keys are used.
         key_index: Which one-time mask key every device uses; no other session ever does.
+        coin: With this, of `COIN_SIDES`, each device throws whether it takes part.
+        draw: Names the throw; a device throws once for each. 0 where all take part.
     """
 
     kind: ClassVar[int] = 16
@@ -46,10 +49,12 @@ class Call:
     key_index: int
     nonce: bytes
     closes_in_ms: int
+    coin: int = ALWAYS
+    draw: int = 0
 
     def to_body(self) -> Body:
         """Return the CBOR map."""
-        return {
+        body: Body = {
             0: self.task,
             1: self.round_number,
             2: self.attempt,
@@ -59,10 +64,12 @@ class Call:
             6: self.nonce,
             7: self.closes_in_ms,
         }
+        return body if self.coin == ALWAYS else {**body, 8: self.coin, 9: self.draw}
 
     @classmethod
     def from_body(cls, body: Body) -> "Call":
         """Read the CBOR map."""
+        is_thrown = 8 in body
         return cls(
             task=as_text(field(body, 0), 64),
             round_number=as_int(field(body, 1), 1, MAX_ATTEMPT),
@@ -72,6 +79,8 @@ class Call:
             key_index=as_int(field(body, 5), 0, MAX_MASK_KEYS - 1),
             nonce=as_bytes(field(body, 6), DIGEST_BYTES),
             closes_in_ms=as_int(field(body, 7), 0, 7 * 24 * 3600 * 1000),
+            coin=as_int(field(body, 8), 1, ALWAYS - 1) if is_thrown else ALWAYS,
+            draw=as_int(field(body, 9), 1, MAX_ATTEMPT) if is_thrown else 0,
         )
 
 
