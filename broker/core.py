@@ -18,6 +18,7 @@ from broker.events import (
     TaskSubmitted,
     UnmaskingEnded,
 )
+from broker.history import NAMESPACE, RoundHistory
 from broker.key_epochs import KeyEpochs, open_key_epochs
 from broker.mailer import Mailer
 from broker.notices import Notices
@@ -28,9 +29,11 @@ from broker.refusals import Refusals
 from broker.reports import evaluation_report, left_open_report
 from broker.round_driver import RoundDriver
 from broker.round_opening import RoundOpener
+from broker.round_record import left_open_round
 from broker.settings import GatewaySettings, LedgerStore
+from broker.sightings import Sightings
 from broker.task_book import TaskBook
-from broker.uplinks import Uplinks
+from broker.uplinks import Uplinks, acknowledge
 from edgefl.privacy.ledger import Ledger
 from edgefl.protocol import topics
 from edgefl.protocol.events import DeviceOffline
@@ -81,6 +84,8 @@ class GatewayCore:
         store.put_many({_EPOCH: self._epoch.to_bytes(8, "big"), OPEN_ROUND: None})
         self._tasks = TaskBook(store)
         self._notices = Notices(settings.notice_s)
+        self._history = RoundHistory(store.namespace(NAMESPACE))
+        self._sightings = Sightings()
         self._is_linked = False
         self._refusals = Refusals()
         self._requests = EnrolmentRequests(self._key_epochs.enrolment)
@@ -94,6 +99,7 @@ class GatewayCore:
             opener=opener,
             tasks=self._tasks,
             notices=self._notices,
+            history=self._history,
         )
         self._uplinks = Uplinks(
             settings=settings,
@@ -103,6 +109,7 @@ class GatewayCore:
             requests=self._requests,
             opener=opener,
             rounds=self._rounds,
+            sightings=self._sightings,
         )
 
     # ------------------------------------------------------------ public
@@ -160,6 +167,16 @@ class GatewayCore:
         """The privacy ledger; for reading."""
         return self._ledger.ledger
 
+    @property
+    def history(self) -> RoundHistory:
+        """How rounds closed; for reading."""
+        return self._history
+
+    @property
+    def sightings(self) -> Sightings:
+        """How devices were last seen; for reading."""
+        return self._sightings
+
     def handle(self, event: GatewayEvent, now_s: float) -> list[GatewayEffect]:
         """Take one event and return what to do, in order. A peer's bytes raise nothing."""
         effects = self._dispatch(event, now_s)
@@ -182,6 +199,7 @@ class GatewayCore:
         if isinstance(event, UnmaskingEnded):
             return self._rounds.on_unmasked(event.attempt, event.result, now_s)
         if isinstance(event, EvaluationEnded):
+            self._history.note_metric(event)
             return [evaluation_report(event)]
         if isinstance(event, RosterBrought):
             effects = self._key_epochs.on_roster(event.content, now_s)
@@ -199,6 +217,15 @@ class GatewayCore:
         left, self._left_open = self._left_open, None
         if left is None:
             return [status]
+        self._history.close_round(
+            left_open_round(
+                task=left.task,
+                round_number=left.round_number,
+                attempt=left.attempt,
+                in_phase=left.phase,
+                found_at_s=self._settings.wall_clock_s(),
+            )
+        )
         return [status, left_open_report(left.task, left.round_number, left.attempt, left.phase)]
 
     def _status(self) -> Publish:
@@ -211,7 +238,7 @@ class GatewayCore:
             return self._uplinks.on_arrived(event, now_s)
         # Say again who the gateway is, where others or its own will said something else.
         status = self._status()
-        return [] if event.payload == status.payload else [status]
+        return [*acknowledge(event), *([] if event.payload == status.payload else [status])]
 
     # ------------------------------------------------------------ time and tasks
 

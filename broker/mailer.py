@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from broker.round_record import RoundBytes
 from edgefl._native import SigningKey
 from edgefl.protocol import topics
 from edgefl.protocol.envelope import AGGREGATOR, NO_SESSION, Header, seal_envelope
@@ -74,6 +75,15 @@ class Mailer:
         sent = sum(traffic.up_bytes for traffic in self._traffic.values())
         received = sum(traffic.down_bytes for traffic in self._traffic.values())
         return sent / devices, received / devices
+
+    def total_bytes(self) -> RoundBytes:
+        """Return what all devices together sent and received since the last reset."""
+        traffic = self._traffic.values()
+        return RoundBytes(
+            up=sum(one.up_bytes for one in traffic),
+            down=sum(one.down_bytes for one in traffic),
+            devices=len(traffic),
+        )
 
     def _of(self, device: str) -> Traffic:
         return self._traffic.setdefault(device, Traffic())

@@ -3,6 +3,7 @@
 from broker.active_task import ActiveTask
 from broker.deposits import TOO_FEW_DEPOSITS, Readiness
 from broker.events import GatewayEffect
+from broker.history import RoundHistory, members_of
 from broker.key_epochs import KeyEpochs
 from broker.mailer import Mailer
 from broker.notices import Notices
@@ -18,6 +19,7 @@ from broker.reports import (
     waiting_report,
 )
 from broker.round_opening import RoundOpener
+from broker.round_record import closed_round, spend_of
 from broker.settings import GatewaySettings, LedgerStore
 from broker.task_book import TaskBook
 from broker.task_state import encode_task_state, task_key
@@ -52,6 +54,7 @@ class RoundDriver:
         opener: Numbers rounds, and chooses their devices.
         tasks: What rounds are for.
         notices: When a long wait is reported.
+        history: Keeps how rounds closed.
     """
 
     def __init__(
@@ -66,6 +69,7 @@ class RoundDriver:
         opener: RoundOpener,
         tasks: TaskBook,
         notices: Notices,
+        history: RoundHistory,
     ) -> None:
         """Start without a round."""
         self._settings = settings
@@ -78,6 +82,7 @@ class RoundDriver:
         self._desk = opener.desk
         self._tasks = tasks
         self._notices = notices
+        self._history = history
         self._round: OpenRound | None = None
         self._blobs: dict[bytes, bytes] = {}
         self._open_at_s: float | None = None
@@ -268,6 +273,8 @@ class RoundDriver:
             changes[task_key(task.spec.name)] = encode_task_state(task.state)
             effects.append(task.model_changed())
         self._store.put_many(changes)
+        backends = self._population.backends(report.survivors)
+        self._keep_history(task, report, backends)
         effects.append(
             round_report(
                 report,
@@ -275,10 +282,22 @@ class RoundDriver:
                 privacy=task.privacy,
                 ledger=self._ledger.ledger,
                 mean_bytes=self._mailer.mean_bytes(),
-                backends=self._population.backends(report.survivors),
+                backends=backends,
             )
         )
         return [*effects, *self._after_round(task, report, now_s)]
+
+    def _keep_history(
+        self, task: ActiveTask, report: RoundReport, backends: dict[str, str]
+    ) -> None:
+        record = closed_round(
+            report,
+            closed_at_s=self._settings.wall_clock_s(),
+            traffic=self._mailer.total_bytes(),
+            spend=spend_of(task.spec, task.privacy, self._ledger.ledger),
+            backends=backends,
+        )
+        self._history.close_round(record, members_of(report))
 
     def _after_round(
         self, task: ActiveTask, report: RoundReport, now_s: float

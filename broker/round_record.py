@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from broker.events import Json
+from broker.task import TaskSpec
 from edgefl.errors import StorageError
+from edgefl.privacy.epsilons import epsilon_report
+from edgefl.privacy.ledger import Ledger
+from edgefl.privacy.plan import PrivacyPlan
 from edgefl.protocol.reasons import AbortReason, DropReason, Phase
 from edgefl.protocol.report import RoundReport
 
@@ -120,7 +124,6 @@ class RoundRecord:
 def closed_round(
     report: RoundReport,
     *,
-    opened_at_s: float | None,
     closed_at_s: float,
     traffic: RoundBytes,
     spend: RoundSpend,
@@ -130,7 +133,6 @@ def closed_round(
 
     Args:
         report: The machine's own.
-        opened_at_s: Seconds since 1970.
         closed_at_s: Seconds since 1970.
         traffic: Of the whole attempt.
         spend: Of the task, this round included.
@@ -142,7 +144,8 @@ def closed_round(
         task=report.task,
         round_number=report.round_number,
         attempt=report.attempt,
-        opened_at_s=opened_at_s,
+        # By the phases' own clock: the one of 1970 may have been set meanwhile.
+        opened_at_s=closed_at_s - sum(count.duration_s for count in report.phases),
         closed_at_s=closed_at_s,
         outcome=report.outcome,
         reason=report.abort_reason,
@@ -186,6 +189,14 @@ def left_open_round(
         outcome=Phase.ABORTED,
         reason=AbortReason.GATEWAY_RESTARTED,
         in_phase=in_phase,
+    )
+
+
+def spend_of(spec: TaskSpec, privacy: PrivacyPlan, ledger: Ledger) -> RoundSpend:
+    """Return what a task has spent, by the ledger of its fleet."""
+    spent = epsilon_report(privacy, len(ledger))
+    return RoundSpend(
+        server=ledger.epsilon(spec.delta), release=spent.release, two_devices=spent.two_devices
     )
 
 

@@ -12,6 +12,7 @@ from broker.reports import refused_report
 from broker.round_driver import RoundDriver
 from broker.round_opening import RoundOpener
 from broker.settings import GatewaySettings
+from broker.sightings import Sightings
 from edgefl.errors import RemoteProtocolError, WireError
 from edgefl.protocol import topics
 from edgefl.protocol.envelope import Envelope, open_envelope, require_device_message
@@ -20,7 +21,7 @@ from edgefl.protocol.events import DeviceOnline
 from edgefl.protocol.messages import DeviceMessage
 from edgefl.protocol.presence import PresenceKind, parse_presence
 from edgefl.protocol.service_messages import Blob, GetBlob, Hello, Receipt, Rejection
-from edgefl.transport.core_events import Arrived
+from edgefl.transport.core_events import Acknowledge, Arrived
 from edgefl.types import DeviceId
 
 
@@ -35,6 +36,7 @@ class Uplinks:
         requests: Is told of hellos.
         opener: Takes deposits.
         rounds: Takes what belongs to a round.
+        sightings: Remembers, for the operator, how devices were last seen.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Uplinks:
         requests: EnrolmentRequests,
         opener: RoundOpener,
         rounds: RoundDriver,
+        sightings: Sightings,
     ) -> None:
         """Prepare."""
         self._settings = settings
@@ -56,16 +59,17 @@ class Uplinks:
         self._requests = requests
         self._desk = opener.desk
         self._rounds = rounds
+        self._sightings = sightings
 
     def on_arrived(self, event: Arrived, now_s: float) -> list[GatewayEffect]:
         """Take a packet from a device's topic."""
         try:
             device = topics.device_of(event.topic)
             if event.topic == topics.status(self._settings.fleet, device):
-                return self._on_status(device, event.payload, now_s)
+                return [*self._on_status(device, event.payload, now_s), *acknowledge(event)]
             return self._on_envelope(device, event, now_s)
         except (WireError, RemoteProtocolError) as error:
-            return [refused_report(error.code, event.topic)]
+            return [refused_report(error.code, event.topic), *acknowledge(event)]
 
     # ------------------------------------------------------------ presence
 
@@ -81,7 +85,10 @@ class Uplinks:
         return self._on_heard(device, now_s)
 
     def _on_heard(self, device: str, now_s: float) -> list[GatewayEffect]:
-        if not self._population.is_heard(device):
+        is_news = self._population.is_heard(device)
+        if self._population.key_of(device) is not None:
+            self._sightings.note_heard(device, now_s)
+        if not is_news:
             return []
         return self._rounds.feed(DeviceOnline(device=device), now_s)
 
@@ -92,24 +99,28 @@ class Uplinks:
         message = require_device_message(envelope.message)
         if envelope.header.sender != device:
             raise WireError("E-WIRE-SENDER", "the sender that the topic names", "another")
-        if isinstance(message, Hello):
-            envelope.require_signed_by(message.identity_key)
-            self._mailer.count_up(device, len(event.payload))
-            return self._on_hello(device, message, event.payload, now_s)
-        key = self._population.key_of(device)
+        is_hello = isinstance(message, Hello)
+        key = message.identity_key if is_hello else self._population.key_of(device)
         if key is None:
-            return []  # Its hello got lost; it says hello again at the next connection.
+            # Its hello got lost; it says hello again at the next connection.
+            return acknowledge(event)
         envelope.require_signed_by(key)
         self._mailer.count_up(device, len(event.payload))
+        if isinstance(message, Hello):
+            return [
+                *self._on_hello(device, message, event.payload, now_s),
+                *acknowledge(event),
+            ]
         effects = self._on_heard(device, now_s)
         if isinstance(message, GetBlob):
-            return [*effects, *self._on_get_blob(device, message)]
+            return [*effects, *self._on_get_blob(device, message), *acknowledge(event)]
         is_settled, told = self._hand_on(device, envelope, message, now_s)
         effects += told
-        if not is_settled:
-            return effects
-        receipt = Receipt(digest=hashlib.sha256(event.payload).digest())
-        return [*effects, self._mailer.to_device(device, receipt)]
+        safe = acknowledge(event)
+        if is_settled:
+            receipt = Receipt(digest=hashlib.sha256(event.payload).digest())
+            safe = [self._mailer.to_device(device, receipt), *safe]
+        return [*effects, *safe]
 
     def _on_hello(
         self, device: DeviceId, message: Hello, payload: bytes, now_s: float
@@ -125,6 +136,7 @@ class Uplinks:
         self._requests.note_hello()
         effects += self._on_heard(device, now_s)
         self._population.note_backend(device, message.backend)
+        self._sightings.note_hello(device, message.agent_version, now_s)
         effects += self._key_epochs.on_hello(device, message, now_s)
         return [*effects, *self._rounds.remind_if_waited_for(device, now_s)]
 
@@ -144,3 +156,8 @@ class Uplinks:
         elif attempt > 0:
             effects += self._rounds.on_message(device, envelope.header, message, now_s)
         return is_settled, effects
+
+
+def acknowledge(event: Arrived) -> list[GatewayEffect]:
+    """Return what tells the link that a packet is safe; nothing where it does not ask."""
+    return [] if event.ticket is None else [Acknowledge(ticket=event.ticket)]

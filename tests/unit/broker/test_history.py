@@ -56,7 +56,6 @@ def _report(attempt: int = 7, *, survivors: tuple[str, ...] = ("a", "b", "c")) -
 def _record(report: RoundReport, *, epsilon: float = 1.5) -> RoundRecord:
     return closed_round(
         report,
-        opened_at_s=1000.0,
         closed_at_s=1002.0,
         traffic=RoundBytes(up=1000, down=500, devices=5),
         spend=RoundSpend(server=epsilon, release=epsilon, two_devices=2 * epsilon),
@@ -70,6 +69,7 @@ def test_a_record_is_read_as_it_was_written(epsilon: float) -> None:
     text = json.dumps(record_to_json(record), allow_nan=False)
     assert record_from_json(json.loads(text)) == record
     assert record.duration_s == 1.75
+    assert record.opened_at_s == 1000.25
 
 
 def test_a_round_in_which_nobody_reported_is_kept_like_any_other() -> None:
@@ -160,7 +160,6 @@ def test_a_crashed_round_has_no_known_beginning() -> None:
 def test_many_kinds_of_backends_are_counted_together() -> None:
     record = closed_round(
         _report(),
-        opened_at_s=None,
         closed_at_s=1.0,
         traffic=RoundBytes(),
         spend=RoundSpend(server=0.0, release=0.0, two_devices=0.0),
