@@ -3,6 +3,13 @@
 from hypothesis import strategies as st
 
 from edgefl.protocol.certificate import CertificateSignature, SurvivorCertificate
+from edgefl.protocol.enrolment_messages import (
+    CertificateIssued,
+    EnrolmentAnswer,
+    EnrolmentRequest,
+    EnrolmentState,
+    RenewalRequest,
+)
 from edgefl.protocol.key_bundle import MaskKeyProof
 from edgefl.protocol.limits import SEALED_BYTES, SEALED_SHARE_BYTES, SHARE_BYTES
 from edgefl.protocol.messages import Message
@@ -91,8 +98,38 @@ HOLDERS = st.lists(PEERS, max_size=3, unique_by=lambda peer: peer.roster_positio
     )
 )
 
+AUTHORITIES = st.lists(st.binary(min_size=1, max_size=40), max_size=3).map(tuple)
+ENROLMENT_BY_TYPE: dict[type[Message], st.SearchStrategy[Message]] = {
+    EnrolmentRequest: st.builds(
+        EnrolmentRequest,
+        identity_key=DIGESTS,
+        agent_version=st.text(max_size=64),
+        certificate_request=st.binary(max_size=200),
+        claim_signature=st.binary(max_size=80),
+    ),
+    RenewalRequest: st.builds(
+        RenewalRequest, certificate_request=st.binary(max_size=200), trusted_digest=DIGESTS
+    ),
+    EnrolmentAnswer: st.sampled_from(EnrolmentState).flatmap(
+        lambda state: st.builds(
+            EnrolmentAnswer,
+            state=st.just(state),
+            reason=st.text(max_size=100),
+            digest=DIGESTS,
+            certificate=st.binary(min_size=1, max_size=100)
+            if state is EnrolmentState.ACCEPTED
+            else st.just(b""),
+            authorities=AUTHORITIES,
+        )
+    ),
+    CertificateIssued: st.builds(
+        CertificateIssued, certificate=st.binary(max_size=100), authorities=AUTHORITIES
+    ),
+}
+
 BY_TYPE: dict[type[Message], st.SearchStrategy[Message]] = {
     **EPOCH_BY_TYPE,
+    **ENROLMENT_BY_TYPE,
     Hello: st.builds(
         Hello,
         identity_key=DIGESTS,

@@ -1,5 +1,11 @@
 """Every message of the protocol, by who sends it; the envelope finds them here by their kind."""
 
+from edgefl.protocol.enrolment_messages import (
+    CertificateIssued,
+    EnrolmentAnswer,
+    EnrolmentRequest,
+    RenewalRequest,
+)
 from edgefl.protocol.epoch_messages import (
     EpochClosed,
     EpochInvitation,
@@ -51,6 +57,8 @@ DeviceMessage = (
     | SurvivorVote
     | Deposit
     | OneUpload
+    | EnrolmentRequest
+    | RenewalRequest
 )
 AggregatorMessage = (
     Call
@@ -70,6 +78,8 @@ AggregatorMessage = (
     | DepositCall
     | OneUploadAnnouncement
     | CommitteeProposal
+    | EnrolmentAnswer
+    | CertificateIssued
 )
 Message = DeviceMessage | AggregatorMessage
 
@@ -86,6 +96,8 @@ DEVICE_MESSAGES: tuple[type[DeviceMessage], ...] = (
     SurvivorVote,
     Deposit,
     OneUpload,
+    EnrolmentRequest,
+    RenewalRequest,
 )
 AGGREGATOR_MESSAGES: tuple[type[AggregatorMessage], ...] = (
     Call,
@@ -105,4 +117,6 @@ AGGREGATOR_MESSAGES: tuple[type[AggregatorMessage], ...] = (
     DepositCall,
     OneUploadAnnouncement,
     CommitteeProposal,
+    EnrolmentAnswer,
+    CertificateIssued,
 )

@@ -8,6 +8,8 @@ from edgefl.types import DeviceId, FleetName
 PREFIX = "efl/1"
 AGGREGATOR = "aggregator"
 """The sender name of the aggregator, which no device may have."""
+CLAIM_PREFIX = "claim-"
+"""How the names of claims begin, which no device may have."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
@@ -16,10 +18,12 @@ def parse_device_id(text: str) -> DeviceId:
 
     Raises:
         ConfigError: It is not 1 to 64 characters of a-z, 0-9, dot, underscore and hyphen, or it
-            is the name that the aggregator sends and connects under.
+            is a name that the aggregator or a claim token connects under.
     """
-    if text == AGGREGATOR:
-        raise ConfigError("E-DEVICE-ID", "a device id that is not the gateway's own", repr(text))
+    if text == AGGREGATOR or text.startswith(CLAIM_PREFIX):
+        raise ConfigError(
+            "E-DEVICE-ID", "a device id that is not the gateway's own or a claim's", repr(text)
+        )
     return DeviceId(_parse_name(text, "E-DEVICE-ID", "a device id"))
 
 
@@ -31,6 +35,11 @@ def parse_fleet(text: str) -> FleetName:
 def is_name(text: str) -> bool:
     """Tell whether a text has the form of names of devices, fleets and tasks."""
     return _NAME.fullmatch(text) is not None
+
+
+def is_claim(text: str) -> bool:
+    """Tell whether a text has the form of a claim's name."""
+    return text.startswith(CLAIM_PREFIX) and is_name(text)
 
 
 def _parse_name(text: str, code: str, what: str) -> str:
@@ -88,6 +97,23 @@ def all_uplinks(fleet: FleetName) -> str:
     return f"{PREFIX}/{fleet}/d/+/q"
 
 
+def claim_uplink(fleet: FleetName, claim: str) -> str:
+    """Requests of boards that want in, to the aggregator."""
+    return f"{PREFIX}/{fleet}/enrol/{claim}/q"
+
+
+def claim_downlink(fleet: FleetName, claim: str) -> str:
+    """Answers to boards that want in; all boards with one claim may read them."""
+    return f"{PREFIX}/{fleet}/enrol/{claim}/c"
+
+
+def claim_of(topic: str) -> str | None:
+    """Return the claim named in a topic of `claim_uplink`; None for any other topic."""
+    parts = topic.split("/")
+    is_one = len(parts) == 6 and parts[3] == "enrol" and parts[5] == "q" and is_claim(parts[4])
+    return parts[4] if is_one else None
+
+
 def device_of(topic: str) -> DeviceId:
     """Return the device named in a device topic.
 
@@ -102,4 +128,10 @@ def device_of(topic: str) -> DeviceId:
 
 def of_aggregator(fleet: FleetName) -> tuple[str, ...]:
     """Return the filters that an aggregator subscribes to."""
-    return (all_status(fleet), all_key_bundles(fleet), all_uplinks(fleet), aggregator(fleet))
+    return (
+        all_status(fleet),
+        all_key_bundles(fleet),
+        all_uplinks(fleet),
+        aggregator(fleet),
+        claim_uplink(fleet, "+"),
+    )

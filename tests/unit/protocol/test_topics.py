@@ -26,9 +26,23 @@ def test_names_that_are_refused(text: str) -> None:
         topics.parse_fleet(text)
 
 
-def test_no_device_is_called_as_the_aggregator() -> None:
+@pytest.mark.parametrize("text", ["aggregator", "claim-", "claim-abcdef"])
+def test_no_device_is_called_as_the_aggregator_or_a_claim(text: str) -> None:
     with pytest.raises(ConfigError, match="E-DEVICE-ID"):
-        topics.parse_device_id("aggregator")
+        topics.parse_device_id(text)
+
+
+def test_a_claims_topic_names_it_and_no_other_topic_does() -> None:
+    claim = "claim-abcd"
+    assert topics.claim_of(topics.claim_uplink(FLEET, claim)) == claim
+    for topic in (
+        topics.claim_downlink(FLEET, claim),
+        topics.uplink(FLEET, DeviceId(claim)),
+        topics.claim_uplink(FLEET, "board"),
+        topics.claim_uplink(FLEET, "claim-A"),
+        topics.claim_uplink(FLEET, claim) + "/q",
+    ):
+        assert topics.claim_of(topic) is None
 
 
 def test_topics_of_a_device_name_it() -> None:
