@@ -56,7 +56,7 @@ class AggregatorRound:
         self._setup = setup
         self._offline = set(offline)
         self._left: dict[str, DropReason] = {}
-        self._phase_started_s = now_s
+        self._phase_started_s = self._last_arrival_s = now_s
         self._open: RoundPhase = CheckInPhase(setup) if first is None else first
         self._outcome: Phase | None = None
         self._is_unmasking = False
@@ -155,7 +155,10 @@ class AggregatorRound:
             return self._on_leave(event, now_s)
         if not isinstance(event.message, self._open.takes) or event.device in self._left:
             return ()
+        before = len(self._open.done)
         self._open.take(event)
+        if len(self._open.done) > before:
+            self._last_arrival_s = now_s
         return self._advance_if_complete(now_s)
 
     def _on_leave(self, event: DeviceSaid, now_s: float) -> tuple[AggregatorEffect, ...]:
@@ -326,6 +329,8 @@ class AggregatorRound:
         return self._offline | self._left.keys()
 
     def _note_dropouts(self, devices: Set[str]) -> None:
+        if not self._open.silence_is_a_dropout:
+            devices = devices & self._left.keys()
         for device in devices:
             silence = DropReason.OFFLINE if device in self._offline else DropReason.TIMED_OUT
             self._log.note_dropout(device, self.phase, self._left.get(device, silence))
@@ -347,6 +352,7 @@ class AggregatorRound:
                 needed=self._open.needed,
                 arrived=len(self._open.done),
                 duration_s=now_s - self._phase_started_s,
+                last_arrival_s=max(0.0, self._last_arrival_s - self._phase_started_s),
             )
         )
 

@@ -67,6 +67,8 @@ class AbortReason(IntEnum):
     TOO_FEW_SIGNATURES = 10
     NEIGHBOURHOOD_LOST = 11
     """Some survivor or dropped device has fewer reachable neighbours than the threshold."""
+    TOO_MANY_CHECKED_IN = 12
+    """More coins fell heads than the round has room for; nobody is turned away."""
 
 
 class AdversaryClass(IntEnum):

@@ -37,13 +37,18 @@ class Dropout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseCount:
-    """How many devices a phase waited for, needed and got."""
+    """How many devices a phase waited for, needed and got.
+
+    Attributes:
+        last_arrival_s: When the last device completed it, since its begin; 0 where none did.
+    """
 
     phase: Phase
     expected: int
     needed: int
     arrived: int
     duration_s: float
+    last_arrival_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,6 +70,11 @@ class RoundPhase(ABC):
     def next(self) -> "RoundPhase":
         """Return the phase that follows; this one is closed."""
 
+    @property
+    def silence_is_a_dropout(self) -> bool:
+        """Whether a device that says nothing was expected to speak."""
+        return True
+
     waits_for_stragglers: ClassVar[bool] = True
     """Whether a phase that has all it needs waits a moment for the others."""
 
@@ -118,6 +123,11 @@ class CheckInPhase(RoundPhase):
         if isinstance(event.message, CheckIn):
             self._check_ins.take(event.device, event.message)
 
+    @property
+    def silence_is_a_dropout(self) -> bool:
+        """Whether everybody who is called is expected to check in: not where coins are thrown."""
+        return not self._setup.is_drawn
+
     def message_for(self, device: str) -> AggregatorMessage | None:
         """Return the call."""
         del device
@@ -127,6 +137,8 @@ class CheckInPhase(RoundPhase):
         """Fix the cohort."""
         if len(self.done) < self.needed:
             return AbortReason.TOO_FEW_CHECKED_IN
+        if len(self.done) > self._setup.privacy.n_cohort:
+            return AbortReason.TOO_MANY_CHECKED_IN
         try:
             self.session = SessionCollection(self._check_ins.make_session())
         except ConfigError:

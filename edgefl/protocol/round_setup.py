@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from edgefl.errors import LocalProtocolError
 from edgefl.privacy.plan import PrivacyPlan
+from edgefl.privacy.sampling import ALWAYS
 from edgefl.protocol.member_keys import MemberKeys
 from edgefl.protocol.one_upload_sizes import DepositTerms, one_upload_thresholds
 from edgefl.protocol.plan import Thresholds, TrainingPlan
@@ -44,7 +45,7 @@ class RoundSetup:
 
     Attributes:
         keys: The open key epoch that the call names.
-        population: Members of the key epoch that may check in.
+        population: Members of the key epoch that may check in; with a coin, more than a cohort.
         adversary: What devices are told that the aggregator is assumed to do.
         corrupt_permille: Devices that may be corrupt, in thousandths; see `thresholds_for`.
         drop_permille: Devices that may drop out, in thousandths.
@@ -80,7 +81,7 @@ class RoundSetup:
             raise LocalProtocolError(
                 "E-SETUP-EPOCH", f"key epoch {key_epoch}", str(self.call.key_epoch)
             )
-        if len(self.population) > self.privacy.n_cohort:
+        if not self.is_drawn and len(self.population) > self.privacy.n_cohort:
             raise LocalProtocolError(
                 "E-COHORT-SIZE",
                 f"at most {self.privacy.n_cohort} devices",
@@ -93,13 +94,19 @@ class RoundSetup:
                 f"members of key epoch {key_epoch}",
                 ", ".join(sorted(strangers)),
             )
-        sizes = {len(self.population)}
+        largest = min(len(self.population), self.privacy.n_cohort)
+        sizes = {largest}
         if self.call.mode is not RoundMode.ONE_UPLOAD:
             # Not all of them may check in; the largest complete graph asks for the highest floor.
-            sizes.add(min(len(self.population), LEAST_SPARSE_BASE - 1))
+            sizes.add(min(largest, LEAST_SPARSE_BASE - 1))
         for size in sizes:
             if size >= self.privacy.survivor_floor:
                 self.thresholds(size)
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether devices throw a coin each, and silence may mean tails."""
+        return self.call.coin != ALWAYS
 
     @property
     def deposit_terms(self) -> DepositTerms:
