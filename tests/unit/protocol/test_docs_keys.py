@@ -16,6 +16,7 @@ from edgefl._native import AgreementKey, Seed
 from edgefl.privacy.rotation import rotation_seed
 from edgefl.protocol import wire
 from edgefl.protocol.certificate import certificate_statement
+from edgefl.protocol.enrolment_messages import claimed_bytes
 from edgefl.protocol.envelope import Header, open_envelope, seal_envelope
 from edgefl.protocol.epoch_room import draw_order
 from edgefl.protocol.key_bundle import share_secret_of
@@ -229,6 +230,8 @@ def _words_and_results(keys: MemberKeys) -> tuple[dict[str, Any], dict[str, byte
         "beacon": keys.epoch.beacon,
         "key index": (3).to_bytes(4, "big"),
         "body of the call": dict(call.to_body()),
+        "claim": "claim-1",
+        "certificate request": b"request",
         "adversary": 3,
         "corrupt permille": 50,
         "drop permille": 100,
@@ -238,6 +241,13 @@ def _words_and_results(keys: MemberKeys) -> tuple[dict[str, Any], dict[str, byte
         "signature of a roster header": header.signed_bytes(),
         "signature of a bundle": bundle.signed_bytes(FLEET),
         "signature of a vote": certificate_statement(session_id, alive, gone),
+        "signature with a claim's key": claimed_bytes(
+            fleet=FLEET,
+            claim="claim-1",
+            device=bundle.device,
+            identity_key=bundle.identity_key,
+            certificate_request=b"request",
+        ),
         "nonce commitment": commit_nonce(FLEET, 1, 2, nonce),
         "gateway commitment": commit_gateway_nonce(FLEET, 1, nonce),
         "bundles hash": hash_bundles(bundles),
