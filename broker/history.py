@@ -27,6 +27,8 @@ WEAKENS: Final = (
     "nothing of participation; against everybody else epsilon_server counts"
 )
 """Said wherever a command shows who took part."""
+RECENT: Final = 256
+"""Rounds at hand without a look into the file, for the page and its figures."""
 
 _ROUND = "round/"
 _METRIC = "metric/"
@@ -96,6 +98,13 @@ class RoundHistory:
         self._round_keys = deque(store.keys(_ROUND))
         self._members_keys = deque(store.keys(_MEMBERS))
         self.reader = HistoryReader(store)
+        self.recent: deque[RoundRecord] = deque(self.reader.rounds(RECENT), maxlen=RECENT)
+        tasks = {record.task for record in self.recent}
+        self._metrics = {task: self.reader.metrics(task) for task in tasks}
+
+    def metrics(self, task: str) -> Mapping[int, Metric]:
+        """Return the measured models of a task that has recent rounds, by round."""
+        return self._metrics.get(task, {})
 
     def close_round(self, record: RoundRecord, members: RoundMembers | None = None) -> None:
         """Keep a closed round, and let go of the oldest. Call it in the closing transaction.
@@ -104,6 +113,8 @@ class RoundHistory:
             StorageError: It cannot be written.
         """
         changes = {_round_key(record.attempt): _encode(record_to_json(record))}
+        if all(known.attempt != record.attempt for known in self.recent):
+            self.recent.append(record)
         _add(self._round_keys, _round_key(record.attempt))
         gone: list[str] = []
         if len(self._round_keys) > ROUNDS_KEPT:
@@ -129,6 +140,8 @@ class RoundHistory:
             "examples": event.examples,
             "int8_accuracy": event.int8_accuracy,
         }
+        metric = _metric_from(event.task, event.round_number, content)
+        self._metrics.setdefault(event.task, {})[event.round_number] = metric
         self._store.put(_metric_key(event.task, event.round_number), _encode(content))
 
     def _forget_round(self, key: str) -> list[str]:

@@ -5,10 +5,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from broker.events import EvaluationEnded, Json, Reported
+from broker.round_record import RoundSpend
 from broker.task import TaskSpec
 from edgefl.errors import EdgeflError
-from edgefl.privacy.epsilons import epsilon_report
-from edgefl.privacy.ledger import Ledger
 from edgefl.privacy.plan import PrivacyPlan
 from edgefl.protocol.aggregator import AggregatorRound
 from edgefl.protocol.epoch_events import EpochAborted, EpochFull
@@ -164,9 +163,8 @@ def left_open_report(task: str, round_number: int, attempt: int, phase: Phase) -
 def round_report(
     report: RoundReport,
     *,
-    spec: TaskSpec,
-    privacy: PrivacyPlan,
-    ledger: Ledger,
+    delta: float,
+    spend: RoundSpend,
     mean_bytes: tuple[float, float],
     backends: Mapping[str, str],
 ) -> Reported:
@@ -174,13 +172,11 @@ def round_report(
 
     Args:
         report: The machine's own.
-        spec: The task.
-        privacy: The task's plan.
-        ledger: With this round's charge, if there is one.
+        delta: Of the epsilons.
+        spend: Of the task, with this round's charge, if there is one.
         mean_bytes: (sent, received) by a device, mean.
         backends: By survivor, what it says that it trains with: `onnx/cpu` and the like.
     """
-    spent = epsilon_report(privacy, len(ledger))
     sent, received = mean_bytes
     phases: list[Json] = [
         {
@@ -214,10 +210,10 @@ def round_report(
             "dropouts": dropouts,
             "up_bytes_per_device": sent,
             "down_bytes_per_device": received,
-            "epsilon_server": ledger.epsilon(spec.delta),
-            "epsilon_release": spent.release,
-            "epsilon_two_devices": spent.two_devices,
-            "delta": spec.delta,
+            "epsilon_server": spend.server,
+            "epsilon_release": spend.release,
+            "epsilon_two_devices": spend.two_devices,
+            "delta": delta,
         },
     )
 

@@ -274,30 +274,25 @@ class RoundDriver:
             effects.append(task.model_changed())
         self._store.put_many(changes)
         backends = self._population.backends(report.survivors)
-        self._keep_history(task, report, backends)
+        spend = spend_of(task.spec, task.privacy, self._ledger.ledger)
+        record = closed_round(
+            report,
+            closed_at_s=self._settings.wall_clock_s(),
+            traffic=self._mailer.total_bytes(),
+            spend=spend,
+            backends=backends,
+        )
+        self._history.close_round(record, members_of(report))
         effects.append(
             round_report(
                 report,
-                spec=task.spec,
-                privacy=task.privacy,
-                ledger=self._ledger.ledger,
+                delta=task.spec.delta,
+                spend=spend,
                 mean_bytes=self._mailer.mean_bytes(),
                 backends=backends,
             )
         )
         return [*effects, *self._after_round(task, report, now_s)]
-
-    def _keep_history(
-        self, task: ActiveTask, report: RoundReport, backends: dict[str, str]
-    ) -> None:
-        record = closed_round(
-            report,
-            closed_at_s=self._settings.wall_clock_s(),
-            traffic=self._mailer.total_bytes(),
-            spend=spend_of(task.spec, task.privacy, self._ledger.ledger),
-            backends=backends,
-        )
-        self._history.close_round(record, members_of(report))
 
     def _after_round(
         self, task: ActiveTask, report: RoundReport, now_s: float

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from broker.events import Json
 from broker.task import TaskSpec
 from edgefl.errors import StorageError
-from edgefl.privacy.epsilons import epsilon_report
+from edgefl.privacy.epsilons import epsilon_for_two_devices
 from edgefl.privacy.ledger import Ledger
 from edgefl.privacy.plan import PrivacyPlan
 from edgefl.protocol.reasons import AbortReason, DropReason, Phase
@@ -194,9 +194,10 @@ def left_open_round(
 
 def spend_of(spec: TaskSpec, privacy: PrivacyPlan, ledger: Ledger) -> RoundSpend:
     """Return what a task has spent, by the ledger of its fleet."""
-    spent = epsilon_report(privacy, len(ledger))
     return RoundSpend(
-        server=ledger.epsilon(spec.delta), release=spent.release, two_devices=spent.two_devices
+        server=ledger.epsilon(spec.delta),
+        release=ledger.epsilon_release(spec.delta),
+        two_devices=epsilon_for_two_devices(privacy, len(ledger)),
     )
 
 
