@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 __all__ = [
     "CHECK_COORDINATES",
+    "MAX_CHUNK_BYTES",
     "SECRET_BYTES",
     "SHARE_BYTES",
     "AgreementKey",
@@ -25,6 +26,7 @@ __all__ = [
     "RingSum",
     "Seed",
     "SigningKey",
+    "UploadStage",
     "add_skellam_noise",
     "agreement_public_keys",
     "apply_masks",
@@ -57,6 +59,8 @@ SECRET_BYTES: int
 """32: bytes of a seed."""
 CHECK_COORDINATES: int
 """4: check coordinates per vector."""
+MAX_CHUNK_BYTES: int
+"""122,880: bytes of the largest chunk of a transfer."""
 
 @final
 class Seed:
@@ -346,6 +350,51 @@ def encode_and_mask(
 
     Privacy: the time it takes depends on the number of roundings, and so on the data.
     """
+
+@final
+class UploadStage:
+    """Blobs that are still arriving: chunks in any order, wrong ones refused, memory bounded.
+
+    Threads, the endpoint's among them, may use it at the same time. A blob's name is
+    "DEVICE/TRANSFER". Names that are not open raise ConfigError E-STAGE-KEY, but for `accept` and
+    `discard`. Nothing here survives the process.
+    """
+
+    def __init__(self, max_bytes: int, max_blobs: int) -> None:
+        """Bound the announced sizes, hash lists included, and the number of blobs."""
+    def open(self, key: str, size_bytes: int, chunk_bytes: int, chunk_hashes: bytes) -> None:
+        """Expect a blob; the same manifest again keeps what has arrived.
+
+        Args:
+            key: Its name.
+            size_bytes: Size of the whole, at least 1.
+            chunk_bytes: Size of every chunk but the last, 1 to 122,880.
+            chunk_hashes: SHA-256 of each chunk, 32 bytes each, in order.
+
+        Raises ConfigError: E-STAGE-FULL (no room), E-STAGE-KEY (that name is open by another
+        manifest), E-STAGE-MANIFEST (it contradicts itself).
+        """
+    def accept(self, key: str, packet: bytes) -> str:
+        """Take a chunk packet (0x01, index in four bytes, data) from a peer, whatever its bytes.
+
+        Returns "stored", "whole" (it was the last one missing), "duplicate", or what is wrong with
+        it: "wrong-hash", "wrong-size", "no-such-chunk", "malformed", "no-such-transfer".
+        """
+    def missing(self, key: str) -> bytes:
+        """Return the bitmap of the missing chunks: bit i % 8 of byte i // 8 for chunk i."""
+    def missing_count(self, key: str) -> int:
+        """Return how many chunks are missing."""
+    def read(self, key: str) -> bytes:
+        """Return a copy of a blob. Raises ConfigError E-STAGE-INCOMPLETE while it is not whole."""
+    def take(self, key: str) -> bytes:
+        """Return a blob and forget it. Raises ConfigError E-STAGE-INCOMPLETE as `read` does."""
+    def discard(self, key: str) -> bool:
+        """Forget a blob, whole or not; tell whether it was open."""
+    def keys(self) -> list[str]:
+        """Return the names of the open blobs, in no order."""
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that the open blobs may take, hash lists included."""
 
 @final
 class RingSum:

@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use crate::stage_error::StageProblem;
+
 /// Which family of exceptions an error belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -232,16 +234,26 @@ pub enum CoreError {
     ThreadStart,
     /// The operating system gave no random bytes.
     OsRandomness,
+    /// The store of arriving blobs refused its owner.
+    Stage(StageProblem),
 }
 
 impl CoreError {
     /// Returns the code and phrases shown to the user, and the family of exceptions.
     pub fn report(&self) -> ErrorReport {
-        self.argument_report()
+        self.stage_report()
+            .or_else(|| self.argument_report())
             .or_else(|| self.encoding_report())
             .or_else(|| self.update_report())
             .or_else(|| self.share_report())
             .unwrap_or_else(|| self.other_report())
+    }
+
+    fn stage_report(&self) -> Option<ErrorReport> {
+        match self {
+            Self::Stage(problem) => Some(problem.report()),
+            _ => None,
+        }
     }
 
     fn argument_report(&self) -> Option<ErrorReport> {

@@ -1,4 +1,5 @@
-//! The cryptographic and numeric core of edgefl: masks, secret sharing, keys and integer noise.
+//! The cryptographic and numeric core of edgefl: masks, secret sharing, keys, integer noise, and the
+//! store in which uploads arrive.
 //!
 //! Plain functions over slices; the caller owns every buffer. Nothing here knows Python, a network
 //! or a clock, and nothing panics on input. Each module's head names its algorithm, the source of
@@ -44,6 +45,8 @@ mod secret;
 mod selftest;
 mod shamir;
 mod signature;
+mod stage_error;
+mod staging;
 mod tiles;
 
 pub use aead::{open_many, open_sealed, seal, seal_many, seal_with_nonce, NONCE_BYTES, TAG_BYTES};
@@ -74,3 +77,8 @@ pub use shamir::{
     SHARE_BYTES,
 };
 pub use signature::{verify, verify_many, SigningKey};
+pub use stage_error::StageProblem;
+pub use staging::{
+    ChunkPacket, ChunkVerdict, UploadStage, CHUNK_HASH_BYTES, CHUNK_HEADER_BYTES, MAX_CHUNK_BYTES,
+    MAX_STAGE_KEY_BYTES,
+};

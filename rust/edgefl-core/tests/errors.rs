@@ -6,7 +6,7 @@ use edgefl_core::{
     add_in_ring, add_skellam_noise, apply_masks, combine_many, combine_shares, hkdf_sha256,
     open_many, open_sealed, pack, quantize, reduce_to_ring, seal_many, split_secret, unpack,
     verify_many, AgreementKey, CancelFlag, CoreError, ErrorKind, Keystream, PoissonTable, Prg,
-    QuantizeSettings, RandomWords, RingBits, Seed, Share, TILE_BYTES,
+    QuantizeSettings, RandomWords, RingBits, Seed, Share, StageProblem, TILE_BYTES,
 };
 
 fn seed(byte: u8) -> Seed {
@@ -219,6 +219,16 @@ fn every_variant_is_reported_under_its_family_and_code() {
             CoreError::OsRandomness,
             ErrorKind::Environment,
             "E-OS-RANDOMNESS",
+        ),
+        (
+            CoreError::Stage(StageProblem::Unknown),
+            ErrorKind::Config,
+            "E-STAGE-KEY",
+        ),
+        (
+            CoreError::Stage(StageProblem::Incomplete { missing: 1 }),
+            ErrorKind::Config,
+            "E-STAGE-INCOMPLETE",
         ),
     ];
     for (error, kind, code) in table {

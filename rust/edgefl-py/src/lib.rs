@@ -11,6 +11,7 @@ mod keys;
 mod masks;
 mod selftest;
 mod sharing;
+mod staging;
 mod summing;
 mod vectors;
 
@@ -28,6 +29,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<masks::Mask>()?;
     module.add_class::<masks::CancelFlag>()?;
     module.add_class::<summing::RingSum>()?;
+    module.add_class::<staging::UploadStage>()?;
+    module.add("MAX_CHUNK_BYTES", edgefl_core::MAX_CHUNK_BYTES)?;
     module.add_function(wrap_pyfunction!(keys::verify, module)?)?;
     module.add_function(wrap_pyfunction!(keys::verify_many, module)?)?;
     module.add_function(wrap_pyfunction!(keys::agreement_public_keys, module)?)?;
