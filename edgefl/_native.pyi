@@ -360,7 +360,7 @@ class UploadStage:
     `discard`. Nothing here survives the process.
     """
 
-    def __init__(self, max_bytes: int, max_blobs: int) -> None:
+    def __new__(cls, max_bytes: int, max_blobs: int) -> UploadStage:
         """Bound the announced sizes, hash lists included, and the number of blobs."""
     def open(self, key: str, size_bytes: int, chunk_bytes: int, chunk_hashes: bytes) -> None:
         """Expect a blob; the same manifest again keeps what has arrived.
