@@ -8,6 +8,7 @@ from edgefl.agent.events import (
     AgentEvent,
     MaskingEnded,
     Noticed,
+    PresenceChanged,
     Stop,
     TrainingEnded,
 )
@@ -19,7 +20,7 @@ from edgefl.agent.pen import Pen
 from edgefl.agent.round_driver import RoundDriver
 from edgefl.agent.settings import AgentSettings
 from edgefl.errors import RemoteProtocolError, WireError
-from edgefl.protocol import topics
+from edgefl.protocol import presence, topics
 from edgefl.protocol.envelope import Envelope, open_envelope, require_aggregator_message
 from edgefl.protocol.epoch_messages import EPOCH_AGGREGATOR_MESSAGES
 from edgefl.protocol.identity import EntropySource
@@ -31,8 +32,7 @@ from edgefl.protocol.service_messages import AggregatorStatus, Blob, Receipt, Re
 from edgefl.storage.base import KeyValueStore
 from edgefl.transport.core_events import Arrived, LinkLost, LinkRestored, Publish
 
-STATUS_ONLINE = b"online"
-STATUS_OFFLINE = b"offline"
+STATUS_OFFLINE = presence.OFFLINE
 
 
 class AgentCore:
@@ -100,6 +100,16 @@ class AgentCore:
         return self._gateway.is_heard
 
     @property
+    def is_at_rest(self) -> bool:
+        """Tell whether the next step is the gateway's: all receipts are here, nothing is worked."""
+        return self.has_gateway and self._outbox.is_empty and not self._rounds.is_working
+
+    @property
+    def spent_epsilon(self) -> float:
+        """What the device has spent over all tasks, against the gateway."""
+        return self._rounds.spent_epsilon
+
+    @property
     def wakeup_s(self) -> float | None:
         """When `Woken` is wanted."""
         return self._outbox.wakeup_s if self._is_linked else None
@@ -118,18 +128,22 @@ class AgentCore:
             return []
         if isinstance(event, TrainingEnded | MaskingEnded):
             return self._rounds.on_job_ended(event, now_s)
+        if isinstance(event, PresenceChanged):
+            return [self._status()] if self._is_linked else []
         return [*self._outbox.due(now_s)] if self._is_linked else []
 
     # ------------------------------------------------------------ link
 
     def _on_link(self, now_s: float) -> list[AgentEffect]:
         self._is_linked = True
-        online = Publish(
+        return [self._status(), *self._greet(now_s)]
+
+    def _status(self) -> AgentEffect:
+        return Publish(
             topic=topics.status(self._settings.fleet, self._pen.device),
-            payload=STATUS_ONLINE,
+            payload=self._settings.presence().to_bytes(),
             retain=True,
         )
-        return [online, *self._greet(now_s)]
 
     def _greet(self, now_s: float) -> list[AgentEffect]:
         """Say hello, and send again what may have been lost."""

@@ -36,7 +36,14 @@ class MaskingEnded:
     packed: bytes | None
 
 
-AgentEvent = LinkRestored | LinkLost | Arrived | Woken | TrainingEnded | MaskingEnded
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PresenceChanged:
+    """What the settings' `presence` returns has changed."""
+
+
+AgentEvent = (
+    LinkRestored | LinkLost | Arrived | Woken | TrainingEnded | MaskingEnded | PresenceChanged
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

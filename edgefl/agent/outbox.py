@@ -46,6 +46,11 @@ class Outbox:
             del self._waiting[slot]
 
     @property
+    def is_empty(self) -> bool:
+        """Tell whether every message has its receipt."""
+        return not self._waiting
+
+    @property
     def wakeup_s(self) -> float | None:
         """When the next message is due."""
         return min((waiting.resend_at_s for waiting in self._waiting.values()), default=None)

@@ -106,6 +106,18 @@ class RoundDriver:
         """The phase of the open round, if there is one."""
         return None if self._round is None else self._round.phase
 
+    @property
+    def spent_epsilon(self) -> float:
+        """What the device's account says, over all tasks."""
+        return self._spend.epsilon
+
+    @property
+    def is_working(self) -> bool:
+        """Tell whether this device's own work holds up the open round."""
+        return self._parts.waiting is not None or (
+            self._round is not None and _wants_work(self._round)
+        )
+
     def resume(self, now_s: float) -> list[AgentEffect]:
         """Send again what may have been lost."""
         effects: list[AgentEffect] = [*self._deposits.resume(now_s)]

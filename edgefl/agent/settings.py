@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from edgefl.protocol.identity import DeviceIdentity
 from edgefl.protocol.policy import DevicePolicy
+from edgefl.protocol.presence import Presence, PresenceKind
 from edgefl.types import FleetName
 
 
@@ -18,6 +19,7 @@ class AgentSettings:
         has_aes: This processor has AES instructions.
         wall_clock_s: Seconds since 1970 as far as the device knows; it may be wrong.
         is_available: Tells whether the device may take part now (power, temperature, hours).
+        presence: What the status topic says while there is a link.
     """
 
     fleet: FleetName
@@ -28,3 +30,4 @@ class AgentSettings:
     has_aes: bool = False
     wall_clock_s: Callable[[], float] = time.time
     is_available: Callable[[], bool] = lambda: True
+    presence: Callable[[], Presence] = lambda: Presence(kind=PresenceKind.ONLINE)

@@ -34,6 +34,11 @@ class DeviceSpend:
         stored = store.get(_TOTAL)
         self._total = (0.0,) * len(RDP_ORDERS) if stored is None else _parse(stored)
 
+    @property
+    def epsilon(self) -> float:
+        """Spent so far, against the gateway, at the policy's delta."""
+        return epsilon_from_rdp(RDP_ORDERS, self._total, self._policy.max_delta)
+
     def require_room(self, plan: PrivacyPlan) -> None:
         """Check that one more round of this plan stays within the device's cap.
 
