@@ -44,7 +44,7 @@ from edgefl.protocol.one_upload_device import OneUploadRound
 from edgefl.protocol.one_upload_messages import DepositCall, OneUploadAnnouncement
 from edgefl.protocol.plan import SessionPlan, session_id_of
 from edgefl.protocol.reasons import LeaveReason, Phase
-from edgefl.protocol.round_messages import Call, Leave, PlanAnnouncement, RoundClosed
+from edgefl.protocol.round_messages import Call, Leave, MaskedInput, PlanAnnouncement, RoundClosed
 from edgefl.protocol.service_messages import Blob, GetBlob
 from edgefl.protocol.session_keys import call_id_of
 from edgefl.storage.base import KeyValueStore
@@ -114,9 +114,12 @@ class RoundDriver:
     @property
     def is_working(self) -> bool:
         """Tell whether this device's own work holds up the open round."""
-        return self._parts.waiting is not None or (
-            self._round is not None and _wants_work(self._round)
-        )
+        if self._parts.waiting is not None:
+            return True
+        if self._round is None or not _wants_work(self._round):
+            return False
+        # A round stays in that phase until the next one begins.
+        return not isinstance(self._round.last_message(), MaskedInput)
 
     def resume(self, now_s: float) -> list[AgentEffect]:
         """Send again what may have been lost."""
