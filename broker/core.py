@@ -32,7 +32,7 @@ from broker.round_opening import RoundOpener
 from broker.round_record import left_open_round
 from broker.settings import GatewaySettings, LedgerStore
 from broker.sightings import Sightings
-from broker.task_book import TaskBook
+from broker.task_book import EndedTask, TaskBook
 from broker.uplinks import Uplinks, acknowledge
 from edgefl.privacy.ledger import Ledger
 from edgefl.protocol import topics
@@ -151,6 +151,17 @@ class GatewayCore:
     def tasks(self) -> tuple[ActiveTask, ...]:
         """The tasks that are worked on, in their order; for reading."""
         return self._tasks.all
+
+    @property
+    def ended_tasks(self) -> tuple[EndedTask, ...]:
+        """The tasks that are over; for reading."""
+        return self._tasks.ended
+
+    @property
+    def waiting(self) -> Reported | None:
+        """What is waited for; None without a task; for reading."""
+        notice = self._rounds.waiting_notice()
+        return notice if isinstance(notice, Reported) else None
 
     @property
     def open_round(self) -> OpenRound | None:

@@ -1,4 +1,4 @@
-"""What devices were last seen to be: when they were heard, what they run, how full they are.
+"""What devices were last seen to be: when they were heard, and what they run.
 
 For the operator's eyes: no decision hangs on it, so nothing of it is durable, and a restarted
 gateway begins with nothing.
@@ -14,12 +14,10 @@ class Sighting:
     Attributes:
         heard_at_s: By the clock that the core is given.
         agent_version: Empty before its hello.
-        battery: The coarse bucket that it told; empty where it told none.
     """
 
     heard_at_s: float
     agent_version: str = ""
-    battery: str = ""
 
 
 class Sightings:
@@ -45,9 +43,3 @@ class Sightings:
         """Note what a device runs."""
         self.note_heard(device, now_s)
         self._seen[device].agent_version = agent_version
-
-    def note_battery(self, device: str, battery: str) -> None:
-        """Note the bucket that a device tells; a device that was not heard has none."""
-        seen = self._seen.get(device)
-        if seen is not None:
-            seen.battery = battery

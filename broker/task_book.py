@@ -1,10 +1,27 @@
 """The tasks that a gateway works on, one after the other."""
 
+from dataclasses import dataclass
+
 from broker.active_task import ActiveTask, take_up
 from broker.events import GatewayEffect, TaskEnded, TaskSubmitted
 from broker.reports import task_ended_report, task_report
+from broker.task import TaskSpec
 from broker.task_state import RUNNING, encode_task_state, task_key
 from edgefl.storage.base import KeyValueStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedTask:
+    """A task that is over, for the operator.
+
+    Attributes:
+        reason: One phrase.
+    """
+
+    spec: TaskSpec
+    committed: int
+    outcome: str
+    reason: str
 
 
 class TaskBook:
@@ -18,6 +35,7 @@ class TaskBook:
         """Start with none; the shell hands in what it finds."""
         self._store = store
         self._tasks: list[ActiveTask] = []
+        self._ended: dict[str, EndedTask] = {}
 
     @property
     def current(self) -> ActiveTask | None:
@@ -28,6 +46,11 @@ class TaskBook:
     def all(self) -> tuple[ActiveTask, ...]:
         """The tasks that are worked on, in their order."""
         return tuple(self._tasks)
+
+    @property
+    def ended(self) -> tuple[EndedTask, ...]:
+        """The tasks that are over, as far as this life of the gateway met them."""
+        return tuple(self._ended.values())
 
     def take_up(self, event: TaskSubmitted) -> list[GatewayEffect]:
         """Go on with a task where the store left it; one that is here already changes nothing.
@@ -44,6 +67,7 @@ class TaskBook:
         kept: list[GatewayEffect] = [task.model_changed()] if state.committed else []
         if state.outcome != RUNNING:
             reason = "ended before this start"
+            self._note_end(task, reason)
             return [*kept, TaskEnded(task=spec.name, outcome=state.outcome, reason=reason)]
         self._tasks.append(task)
         return [*kept, task_report(spec, task.privacy, state.committed)]
@@ -53,7 +77,16 @@ class TaskBook:
         task.state = task.state.ended(outcome)
         self._store.put(task_key(task.spec.name), encode_task_state(task.state))
         self._tasks.remove(task)
+        self._note_end(task, reason)
         return [
             TaskEnded(task=task.spec.name, outcome=outcome, reason=reason),
             task_ended_report(task.spec.name, outcome, reason, task.state.committed),
         ]
+
+    def _note_end(self, task: ActiveTask, reason: str) -> None:
+        self._ended[task.spec.name] = EndedTask(
+            spec=task.spec,
+            committed=task.state.committed,
+            outcome=task.state.outcome,
+            reason=reason,
+        )
