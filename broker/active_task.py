@@ -17,7 +17,7 @@ from edgefl.protocol.member_keys import MemberKeys
 from edgefl.protocol.one_upload_sizes import DepositTerms
 from edgefl.protocol.reasons import RoundMode
 from edgefl.protocol.round_messages import Call
-from edgefl.protocol.round_setup import RoundSetup
+from edgefl.protocol.round_setup import PhaseLimits, RoundSetup
 from edgefl.storage.base import KeyValueStore
 from edgefl.types import FleetName
 
@@ -83,6 +83,7 @@ class ActiveTask:
         keys: MemberKeys,
         population: frozenset[str],
         ledger_head: str,
+        limits: PhaseLimits,
     ) -> RoundSetup:
         """Return what the next round is opened with."""
         return RoundSetup(
@@ -98,7 +99,7 @@ class ActiveTask:
             bundle_sha256=self.bundle_sha256,
             parameters_sha256=hashlib.sha256(self.parameters).digest(),
             ledger_head=bytes.fromhex(ledger_head),
-            limits=self.spec.limits(),
+            limits=limits,
         )
 
     def commit(self, finished: RoundFinished) -> bool:

@@ -8,6 +8,7 @@ the rooms: `uplinks.py` (what devices send), `population.py` (who is there), `ke
 from collections.abc import Set
 
 from broker.active_task import ActiveTask
+from broker.cohorts import Cohorts
 from broker.enrolment_requests import EnrolmentRequests
 from broker.events import (
     EvaluationEnded,
@@ -73,12 +74,14 @@ class GatewayCore:
         self._population = Population(store.namespace("population"), grace_s=settings.grace_s)
         self._epoch = int.from_bytes(store.get(_EPOCH) or b"", "big") + 1
         self._key_epochs = open_key_epochs(settings, store, entropy, self._mailer)
+        cohorts = Cohorts(store, self._population)
         opener = RoundOpener(
             settings=settings,
             store=store,
             entropy=entropy,
             mailer=self._mailer,
             key_epochs=self._key_epochs,
+            cohorts=cohorts,
         )
         self._left_open = load_open(store)
         store.put_many({_EPOCH: self._epoch.to_bytes(8, "big"), OPEN_ROUND: None})
@@ -97,6 +100,7 @@ class GatewayCore:
             population=self._population,
             key_epochs=self._key_epochs,
             opener=opener,
+            cohorts=cohorts,
             tasks=self._tasks,
             notices=self._notices,
             history=self._history,

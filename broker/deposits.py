@@ -4,7 +4,6 @@ A receipt for a deposit is given once it is on disk: a device deposits once for 
 has deposited when a round opens is its cohort, all of it.
 """
 
-import hashlib
 from collections.abc import Collection, Set
 from dataclasses import dataclass
 from enum import Enum
@@ -61,28 +60,6 @@ class RoundIndex:
     def mode(self) -> RoundMode:
         """The mode of its round."""
         return RoundMode.SECAGG if self.deposits is None else RoundMode.ONE_UPLOAD
-
-    def cohort(
-        self, members: Set[str], online: Set[str], most: int, *, nonce: bytes
-    ) -> frozenset[str]:
-        """Return the devices of its round: who deposited, or members, those online first.
-
-        Among equals the call's nonce decides, so that where there are more than a round takes, all
-        get their turn. The gateway chooses, so no amplification by sampling is claimed anywhere.
-
-        Args:
-            members: Devices of the key epoch.
-            online: Devices that are online.
-            most: Most devices in the round.
-            nonce: Of the call, fresh in each.
-        """
-        if self.deposits is not None:
-            return self.deposits.devices
-
-        def rank(device: str) -> tuple[bool, bytes]:
-            return device not in online, hashlib.sha256(nonce + device.encode()).digest()
-
-        return frozenset(sorted(members, key=rank)[:most])
 
     def machine(
         self, setup: RoundSetup, *, offline: frozenset[str], now_s: float

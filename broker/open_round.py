@@ -2,6 +2,7 @@
 
 from broker.events import GatewayEffect, RunUnmasking
 from broker.mailer import Mailer, round_header
+from edgefl.privacy.sampling import ALWAYS
 from edgefl.protocol.aggregator import AggregatorRound
 from edgefl.protocol.envelope import NO_SESSION, Header
 from edgefl.protocol.events import (
@@ -65,7 +66,7 @@ class OpenRound:
     @property
     def wakeup_s(self) -> float | None:
         """When `wake` is wanted."""
-        waiting = self._machine.waiting_for()
+        waiting = self._silent()
         reminders = [self._reminded_at_s[device] + self._resend_s for device in waiting]
         wishes = [*reminders, *([] if self._timer_s is None else [self._timer_s])]
         return min(wishes, default=None)
@@ -96,7 +97,7 @@ class OpenRound:
         if self._timer_s is not None and now_s >= self._timer_s:
             self._timer_s = None
             effects += self.handle(TimerFired(), now_s)
-        for device in self._machine.waiting_for():
+        for device in self._silent():
             if now_s >= self._reminded_at_s[device] + self._resend_s:
                 effects += self.remind(device, now_s)
         return effects
@@ -109,6 +110,11 @@ class OpenRound:
         if message is None:
             return []
         return [self._mailer.to_device(device, message, self._header())]
+
+    def _silent(self) -> list[str]:
+        """Return the devices to remind: nobody while coins are thrown, for tails are silent."""
+        is_throwing = self.phase is Phase.CHECK_IN and self.call.coin != ALWAYS
+        return [] if is_throwing else self._machine.waiting_for()
 
     def _header(self) -> Header:
         plan = self._machine.plan

@@ -82,8 +82,13 @@ def closing_of(store: KeyValueStore, attempt: int, device: str) -> RoundClosed:
     )
 
 
-def release_of(charge: Charge) -> Release:
-    """Return the ledger's row for a round that is about to be unmasked."""
+def release_of(charge: Charge, sampling_rate: float) -> Release:
+    """Return the ledger's row for a round that is about to be unmasked.
+
+    Args:
+        charge: What the round asks for.
+        sampling_rate: Of the devices' coins, as far as it may be claimed.
+    """
     plan = charge.plan
     return make_release(
         plan.privacy,
@@ -92,4 +97,5 @@ def release_of(charge: Charge) -> Release:
         attempt=plan.attempt,
         session_id=plan.session_id,
         n_survivors=charge.n_survivors,
+        sampling_rate=sampling_rate,
     )

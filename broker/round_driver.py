@@ -1,6 +1,7 @@
 """Runs rounds one after the other: opens, feeds, charges and closes them."""
 
 from broker.active_task import ActiveTask
+from broker.cohorts import Cohorts
 from broker.deposits import TOO_FEW_DEPOSITS, Readiness
 from broker.events import GatewayEffect
 from broker.history import RoundHistory, members_of
@@ -20,6 +21,7 @@ from broker.reports import (
 )
 from broker.round_opening import RoundOpener
 from broker.round_record import closed_round, spend_of
+from broker.selection import claimed_rate
 from broker.settings import GatewaySettings, LedgerStore
 from broker.task_book import TaskBook
 from broker.task_state import encode_task_state, task_key
@@ -51,7 +53,8 @@ class RoundDriver:
         mailer: Addresses the messages.
         population: Who is known, and online.
         key_epochs: The fleet's key epochs.
-        opener: Numbers rounds, and chooses their devices.
+        opener: Numbers rounds, and opens them.
+        cohorts: Learns from rounds that are over.
         tasks: What rounds are for.
         notices: When a long wait is reported.
         history: Keeps how rounds closed.
@@ -67,6 +70,7 @@ class RoundDriver:
         population: Population,
         key_epochs: KeyEpochs,
         opener: RoundOpener,
+        cohorts: Cohorts,
         tasks: TaskBook,
         notices: Notices,
         history: RoundHistory,
@@ -79,6 +83,7 @@ class RoundDriver:
         self._population = population
         self._key_epochs = key_epochs
         self._opener = opener
+        self._cohorts = cohorts
         self._desk = opener.desk
         self._tasks = tasks
         self._notices = notices
@@ -245,9 +250,12 @@ class RoundDriver:
 
     def _charge(self, effect: Charge, now_s: float) -> list[GatewayEffect]:
         """Write the ledger row before anything can be unmasked."""
-        task, release = self._tasks.current, release_of(effect)
-        if task is None:
+        task, current = self._tasks.current, self._round
+        if task is None or current is None:
             return []
+        members = len(current.machine.population)
+        rate = claimed_rate(task.spec, members=members, coin=current.call.coin)
+        release = release_of(effect, rate)
         try:
             self._ledger.ledger.admit(release.rdp, task.spec.epsilon_budget, task.spec.delta)
         except BudgetExhausted:
@@ -263,10 +271,11 @@ class RoundDriver:
         return [phase_report(self._round.machine, effect.phase, effect.needed)]
 
     def _on_finished(self, effect: RoundFinished, now_s: float) -> list[GatewayEffect]:
-        task, report = self._tasks.current, effect.report
+        task, report, current = self._tasks.current, effect.report, self._round
         self._round = None
-        if task is None:
+        if task is None or current is None:
             return []
+        self._cohorts.note(report, current.machine.limits)
         changes = closing_changes(report)
         effects: list[GatewayEffect] = []
         if task.commit(effect):

@@ -3,13 +3,17 @@
 from collections.abc import Mapping, Set
 
 from broker.active_task import ActiveTask
-from broker.deposits import DepositDesk, Readiness
+from broker.cohorts import Cohorts
+from broker.deposits import DepositDesk, Readiness, RoundIndex
 from broker.events import GatewayEffect
 from broker.key_epochs import KeyEpochs
 from broker.mailer import Mailer
 from broker.open_round import OpenRound
 from broker.records import OPEN_ROUND, encode_open
+from broker.selection import Choice
 from broker.settings import GatewaySettings
+from broker.task import TaskSpec
+from edgefl.privacy.sampling import ALWAYS
 from edgefl.protocol.identity import EntropySource
 from edgefl.protocol.round_messages import Call
 from edgefl.storage.base import KeyValueStore
@@ -26,6 +30,7 @@ class RoundOpener:
         entropy: Fresh nonces.
         mailer: Addresses the messages.
         key_epochs: The fleet's key epochs.
+        cohorts: Chooses who is called.
     """
 
     def __init__(
@@ -36,6 +41,7 @@ class RoundOpener:
         entropy: EntropySource,
         mailer: Mailer,
         key_epochs: KeyEpochs,
+        cohorts: Cohorts,
     ) -> None:
         """Read the newest attempt; no number is given out twice."""
         self._settings = settings
@@ -43,6 +49,7 @@ class RoundOpener:
         self._entropy = entropy
         self._mailer = mailer
         self._key_epochs = key_epochs
+        self._cohorts = cohorts
         self.desk = DepositDesk(
             store.namespace("deposits"),
             mailer=mailer,
@@ -101,6 +108,9 @@ class RoundOpener:
             return None
         self._last_attempt += 1
         task.attempts += 1
+        limits, nonce = self._cohorts.limits(task.spec), self._entropy.fresh_seed().export_bytes()
+        choice = self._choose(task.spec, index, online, nonce)
+        is_drawn = choice.coin != ALWAYS
         call = Call(
             task=task.spec.name,
             round_number=task.state.committed + 1,
@@ -108,17 +118,18 @@ class RoundOpener:
             mode=index.mode,
             key_epoch=keys.epoch.key_epoch,
             key_index=index.key_index,
-            nonce=self._entropy.fresh_seed().export_bytes(),
-            closes_in_ms=int(task.spec.check_in_s * 1000),
+            nonce=nonce,
+            closes_in_ms=int(limits.check_in_s * 1000),
+            coin=choice.coin,
+            draw=self._cohorts.draw(task.spec.name, self._last_attempt) if is_drawn else 0,
         )
         setup = task.setup(
             fleet=self._settings.fleet,
             call=call,
             keys=keys,
-            population=index.cohort(
-                self._key_epochs.members, online, task.spec.cohort, nonce=call.nonce
-            ),
+            population=choice.population,
             ledger_head=ledger_head,
+            limits=limits,
         )
         machine = index.machine(setup, offline=frozenset(setup.population - online), now_s=now_s)
         self._store.put_many(
@@ -130,4 +141,15 @@ class RoundOpener:
         self._mailer.reset_traffic()
         return OpenRound(
             machine, now_s=now_s, mailer=self._mailer, resend_s=self._settings.resend_s
+        )
+
+    def _choose(self, spec: TaskSpec, index: RoundIndex, online: Set[str], nonce: bytes) -> Choice:
+        if index.deposits is not None:
+            return Choice(population=index.deposits.devices)
+        return self._cohorts.choose(
+            spec,
+            members=self._key_epochs.members,
+            ready=online,
+            attempt=self._last_attempt,
+            nonce=nonce,
         )

@@ -20,6 +20,8 @@ ADVERSARIES = {
     "malicious": AdversaryClass.MALICIOUS,
 }
 MODES = {"secagg": RoundMode.SECAGG, "one-upload": RoundMode.ONE_UPLOAD}
+SELECTIONS = ("auto", "coin", "gateway")
+DEADLINES = ("learned", "fixed")
 LEAST_COHORT = 3
 """With two devices, each one's update is the sum less the other's own."""
 
@@ -57,6 +59,11 @@ class TaskSpec:
         corrupt_permille: Devices that may collude with the gateway, in thousandths.
         drop_permille: Devices that may drop out in a round, in thousandths.
         mode: "secagg", or the experimental "one-upload".
+        selection: "coin" lets each device throw its own coin, "gateway" lets the gateway choose,
+            "auto" throws coins where there is noise and their amplification can be claimed.
+        goal: Survivors wanted in a round: as many more are called as usually drop out. None calls
+            a whole cohort. Only where the gateway chooses.
+        deadlines: "learned" takes the limits below for the first rounds only, "fixed" for all.
     """
 
     name: str
@@ -90,12 +97,16 @@ class TaskSpec:
     corrupt_permille: int = 0
     drop_permille: int = 250
     mode: str = "secagg"
+    selection: str = "auto"
+    goal: int | None = None
+    deadlines: str = "learned"
 
     def __post_init__(self) -> None:
         """Check what the privacy plan does not."""
         self._check_name()
         self._check_adversary()
         self._check_cohort()
+        self._check_selection()
         if not (_is_number(self.server_momentum) and 0 <= self.server_momentum < 1):
             raise ConfigError(
                 "E-TASK-MOMENTUM", "a server momentum from 0 to below 1", repr(self.server_momentum)
@@ -146,7 +157,12 @@ class TaskSpec:
             )
 
     def _check_adversary(self) -> None:
-        for name, known in (("adversary", ADVERSARIES), ("mode", MODES)):
+        for name, known in (
+            ("adversary", ADVERSARIES),
+            ("mode", MODES),
+            ("selection", SELECTIONS),
+            ("deadlines", DEADLINES),
+        ):
             if getattr(self, name) not in known:
                 raise ConfigError(
                     "E-TASK-CHOICE", f"{name}: {', '.join(known)}", repr(getattr(self, name))
@@ -155,6 +171,29 @@ class TaskSpec:
             value = getattr(self, name)
             if type(value) is not int or not 0 <= value <= most:
                 raise ConfigError("E-TASK-SHARE", f"{name} from 0 to {most}", repr(value))
+
+    def _check_selection(self) -> None:
+        if self.selection == "coin" and (self.mode != "secagg" or self.noise_multiplier == 0):
+            raise ConfigError(
+                "E-TASK-SELECTION",
+                "coins in a task with noise, in the secagg mode",
+                f"mode {self.mode}, noise multiplier {self.noise_multiplier!r}",
+                "leave --selection away; without noise there is nothing that coins amplify",
+            )
+        is_goal = type(self.goal) is int and self.survivor_floor <= self.goal <= self.cohort
+        if self.goal is not None and not is_goal:
+            raise ConfigError(
+                "E-TASK-GOAL",
+                f"a goal from the survivor floor {self.survivor_floor} to {self.cohort}",
+                repr(self.goal),
+            )
+        if self.goal is not None and self.selection == "coin":
+            raise ConfigError(
+                "E-TASK-GOAL",
+                "no goal where coins decide who takes part",
+                repr(self.goal),
+                "nobody may be called or turned away for a number; choose --selection gateway",
+            )
 
     def _least_survivor_floor(self) -> int:
         return least_survivor_floor(

@@ -31,7 +31,7 @@ from edgefl.protocol.report import PhaseCount
 from edgefl.protocol.round_log import RoundLog
 from edgefl.protocol.round_messages import Call, Leave, RoundClosed
 from edgefl.protocol.round_phases import CheckInPhase, RoundPhase, UnmaskingPhase
-from edgefl.protocol.round_setup import RoundSetup
+from edgefl.protocol.round_setup import PhaseLimits, RoundSetup
 
 
 class AggregatorRound:
@@ -89,6 +89,11 @@ class AggregatorRound:
     def call(self) -> Call:
         """The call that opened this attempt."""
         return self._setup.call
+
+    @property
+    def limits(self) -> PhaseLimits:
+        """How long each phase waits."""
+        return self._setup.limits
 
     @property
     def population(self) -> frozenset[str]:
