@@ -90,6 +90,7 @@ class GatewayCore:
         self._history = RoundHistory(store.namespace(NAMESPACE))
         self._sightings = Sightings()
         self._is_linked = False
+        self._told_most_sleep_s = 0
         self._refusals = Refusals()
         self._requests = EnrolmentRequests(self._key_epochs.enrolment)
         self._rounds = RoundDriver(
@@ -199,6 +200,7 @@ class GatewayCore:
             effects += self._requests.look(self._population.keys, now_s)
         if self._is_linked:
             effects += self._rounds.maybe_open(now_s)
+            effects += self._tell_most_sleep()
         return self._refusals.thin_out(effects, now_s)
 
     def _dispatch(self, event: GatewayEvent, now_s: float) -> list[GatewayEffect]:
@@ -244,9 +246,17 @@ class GatewayCore:
         return [status, left_open_report(left.task, left.round_number, left.attempt, left.phase)]
 
     def _status(self) -> Publish:
+        self._told_most_sleep_s = self._tasks.most_sleep_s
         return self._mailer.status(
-            epoch=self._epoch, least_agent_version=self._settings.least_agent_version
+            epoch=self._epoch,
+            least_agent_version=self._settings.least_agent_version,
+            most_sleep_s=self._told_most_sleep_s,
         )
+
+    def _tell_most_sleep(self) -> list[GatewayEffect]:
+        """Say the status again where another task has other deadlines."""
+        is_new = self._told_most_sleep_s != self._tasks.most_sleep_s
+        return [self._status()] if is_new else []
 
     def _on_arrived(self, event: Arrived, now_s: float) -> list[GatewayEffect]:
         if event.topic != topics.aggregator(self._settings.fleet):

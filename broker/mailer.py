@@ -50,13 +50,14 @@ class Mailer:
         header = round_header(call, NO_SESSION)
         return Publish(topic=topic, payload=seal_envelope(self._key, topic, header, call))
 
-    def status(self, *, epoch: int, least_agent_version: str) -> Publish:
+    def status(self, *, epoch: int, least_agent_version: str, most_sleep_s: int) -> Publish:
         """Return the retained status."""
         topic = topics.aggregator(self._fleet)
         status = AggregatorStatus(
             identity_key=self._key.public_key,
             epoch=epoch,
             least_agent_version=least_agent_version,
+            most_sleep_s=most_sleep_s,
         )
         payload = seal_envelope(self._key, topic, Header(sender=AGGREGATOR), status)
         return Publish(topic=topic, payload=payload, retain=True)

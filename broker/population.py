@@ -140,12 +140,24 @@ class Population:
         if not presence.is_available:
             self._ready.discard(device)
 
-    def falls_asleep(self, device: str, wakes_in_s: int, now_s: float) -> None:
-        """Let a device sleep: an open round waits for it, a new call does not count on it."""
+    def falls_asleep(
+        self, device: str, wakes_in_s: int, now_s: float, *, is_counted_on: bool
+    ) -> None:
+        """Let a device sleep; an open round waits for it.
+
+        Args:
+            device: Its name.
+            wakes_in_s: When it wants to be back.
+            now_s: The time.
+            is_counted_on: It is back in time for a call that is made now.
+        """
         if device not in self._keys:
             return
         self._online.discard(device)
-        self._ready.discard(device)
+        if is_counted_on:
+            self._ready.add(device)
+        else:
+            self._ready.discard(device)
         self._leaves_at_s[device] = now_s + wakes_in_s + self._grace_s
 
     def note_backend(self, device: str, backend: str) -> None:

@@ -106,6 +106,11 @@ class RoundDriver:
         """When `wake` or `maybe_open` is wanted."""
         return self._open_at_s if self._round is None else self._round.wakeup_s
 
+    @property
+    def most_sleep_s(self) -> int:
+        """For how long a device may be without a link and miss nothing."""
+        return self._tasks.most_sleep_s
+
     def blob(self, sha256: bytes) -> bytes | None:
         """Return what the newest round's devices may ask for."""
         return self._blobs.get(sha256)

@@ -101,6 +101,11 @@ class TaskSpec:
     goal: int | None = None
     deadlines: str = "learned"
 
+    @property
+    def shortest_phase_s(self) -> float:
+        """How long the shortest phase waits for a silent device."""
+        return min(self.check_in_s, self.share_keys_s, self.masked_input_s, self.unmasking_s)
+
     def __post_init__(self) -> None:
         """Check what the privacy plan does not."""
         self._check_name()

@@ -9,6 +9,9 @@ from broker.task import TaskSpec
 from broker.task_state import RUNNING, encode_task_state, task_key
 from edgefl.storage.base import KeyValueStore
 
+_IDLE_SLEEP_S = 900
+_WAKES_IN_PHASE = 4
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedTask:
@@ -41,6 +44,15 @@ class TaskBook:
     def current(self) -> ActiveTask | None:
         """The task whose rounds are run."""
         return self._tasks[0] if self._tasks else None
+
+    @property
+    def most_sleep_s(self) -> int:
+        """For how long a device may be without a link: a quarter of the shortest phase.
+
+        Whoever wakes that often takes up what waits for it with most of the phase still to come.
+        """
+        task = self.current
+        return _IDLE_SLEEP_S if task is None else int(task.spec.shortest_phase_s / _WAKES_IN_PHASE)
 
     @property
     def all(self) -> tuple[ActiveTask, ...]:

@@ -184,6 +184,7 @@ BY_TYPE: dict[type[Message], st.SearchStrategy[Message]] = {
         identity_key=DIGESTS,
         epoch=st.integers(0, 2**53),
         least_agent_version=st.text(max_size=64),
+        most_sleep_s=st.integers(0, 24 * 3600),
     ),
     Deposit: DEPOSITS,
     OneUpload: st.builds(

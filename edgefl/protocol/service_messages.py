@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from edgefl.protocol.key_bundle import MAX_KEY_EPOCH
 from edgefl.protocol.limits import DIGEST_BYTES, KEY_BYTES
+from edgefl.protocol.presence import MOST_SLEEP_S
 from edgefl.protocol.roster_epoch import MAX_ROSTER_NUMBER
 from edgefl.protocol.wire import Body, as_bytes, as_int, as_text, field
 
@@ -104,16 +105,27 @@ class Blob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AggregatorStatus:
-    """Retained: the aggregator is there, who it is, and how often it has started."""
+    """Retained: the aggregator is there, who it is, and how often it has started.
+
+    Attributes:
+        most_sleep_s: For how long a device may be without a link at a time and miss no deadline; 0
+            where it must keep the link.
+    """
 
     kind: ClassVar[int] = 24
     identity_key: bytes
     epoch: int
     least_agent_version: str
+    most_sleep_s: int = 0
 
     def to_body(self) -> Body:
         """Return the CBOR map."""
-        return {0: self.identity_key, 1: self.epoch, 2: self.least_agent_version}
+        return {
+            0: self.identity_key,
+            1: self.epoch,
+            2: self.least_agent_version,
+            3: self.most_sleep_s,
+        }
 
     @classmethod
     def from_body(cls, body: Body) -> "AggregatorStatus":
@@ -122,6 +134,7 @@ class AggregatorStatus:
             identity_key=as_bytes(field(body, 0), KEY_BYTES),
             epoch=as_int(field(body, 1), 0, 2**53),
             least_agent_version=as_text(field(body, 2), 64),
+            most_sleep_s=as_int(body.get(3, 0), 0, MOST_SLEEP_S),
         )
 
 
