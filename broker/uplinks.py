@@ -81,9 +81,12 @@ class Uplinks:
         self._population.note_presence(device, presence)
         if presence.kind is PresenceKind.SLEEPING:
             # One that wakes in time answers a call that waits for it at the broker.
-            is_counted_on = presence.is_available and presence.wakes_in_s <= self._rounds.most_sleep_s
+            is_soon = presence.wakes_in_s <= self._rounds.most_sleep_s
             self._population.falls_asleep(
-                device, presence.wakes_in_s, now_s, is_counted_on=is_counted_on
+                device,
+                presence.wakes_in_s,
+                now_s,
+                is_counted_on=presence.is_available and is_soon,
             )
             return []
         return self._on_heard(device, now_s)
