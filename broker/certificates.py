@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from broker.device_authority import Issued
 from edgefl.errors import ConfigError, RemoteProtocolError
 from edgefl.protocol.topics import is_name
 
@@ -30,21 +31,6 @@ _CRL_LIFE: Final = datetime.timedelta(days=3650)
 """Brokers refuse everybody once a list is out of date, and only revocations make a new one."""
 _HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9-]+)*\.?")
 _MAX_HOST_CHARS: Final = 253
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Issued:
-    """A certificate that was made.
-
-    Attributes:
-        certificate: DER.
-        serial: Its serial number.
-        expires_s: Seconds since 1970.
-    """
-
-    certificate: bytes
-    serial: int
-    expires_s: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

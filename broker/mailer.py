@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from broker.round_record import RoundBytes
 from edgefl._native import SigningKey
 from edgefl.protocol import topics
+from edgefl.protocol.enrolment_messages import EnrolmentAnswer
 from edgefl.protocol.envelope import AGGREGATOR, NO_SESSION, Header, seal_envelope
 from edgefl.protocol.messages import AggregatorMessage
 from edgefl.protocol.round_messages import Call
@@ -42,6 +43,12 @@ class Mailer:
         topic = topics.downlink(self._fleet, DeviceId(device))
         payload = seal_envelope(self._key, topic, header or Header(sender=AGGREGATOR), message)
         self._of(device).down_bytes += len(payload)
+        return Publish(topic=topic, payload=payload)
+
+    def to_claim(self, claim: str, message: EnrolmentAnswer) -> Publish:
+        """Return an answer to a board that wants in."""
+        topic = topics.claim_downlink(self._fleet, claim)
+        payload = seal_envelope(self._key, topic, Header(sender=AGGREGATOR), message)
         return Publish(topic=topic, payload=payload)
 
     def call(self, call: Call) -> Publish:

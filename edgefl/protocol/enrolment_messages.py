@@ -4,6 +4,8 @@ A request travels on the topic of a claim, signed with the board's own identity 
 and with the claim's key (inside), so neither a broker nor another board can make one up.
 """
 
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import ClassVar
@@ -167,6 +169,11 @@ def claimed_bytes(
 ) -> bytes:
     """Return what a claim's key signs: nobody can put another board into the same request."""
     return encode(["edgefl/1 claim", fleet, claim, device, identity_key, certificate_request])
+
+
+def digest_of(authorities: Sequence[bytes]) -> bytes:
+    """Return the SHA-256 by which a board names the authorities that it trusts."""
+    return hashlib.sha256(b"".join(authorities)).digest()
 
 
 def read_authorities(value: WireValue) -> tuple[bytes, ...]:
