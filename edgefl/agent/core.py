@@ -105,6 +105,11 @@ class AgentCore:
         return self.has_gateway and self._outbox.is_empty and not self._rounds.is_working
 
     @property
+    def most_sleep_s(self) -> int:
+        """For how long the gateway lets this device be without a link; 0 keeps the link."""
+        return self._gateway.most_sleep_s
+
+    @property
     def spent_epsilon(self) -> float:
         """What the device has spent over all tasks, against the gateway."""
         return self._rounds.spent_epsilon

@@ -21,6 +21,7 @@ class GatewayPin:
         self._store = store
         self.key = store.get(_KEY)
         self.epoch: int | None = None
+        self.most_sleep_s = 0
 
     @property
     def is_heard(self) -> bool:
@@ -40,6 +41,7 @@ class GatewayPin:
             raise foreign_gateway(self.key, status.identity_key)
         is_new = self.epoch != status.epoch
         self.epoch = status.epoch
+        self.most_sleep_s = status.most_sleep_s
         return is_new
 
 
