@@ -22,7 +22,6 @@ from edgefl.cli.options import (
     add_common,
     add_reset_state,
     default_state_dir,
-    parse_endpoint,
     parse_public_key,
     set_state_aside,
 )
@@ -33,6 +32,7 @@ from edgefl.protocol import topics
 from edgefl.protocol.policy import DevicePolicy
 from edgefl.storage.sqlite import open_sqlite
 from edgefl.transport.base import Will
+from edgefl.transport.broker_url import parse_broker_urls
 from edgefl.transport.framing import FramedTransport
 from edgefl.transport.mqtt import MqttTransport
 from edgefl.transport.settings import MqttSettings
@@ -54,7 +54,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     run.add_argument("--device", required=True, help="this board's name, unique in the fleet")
     add_data(run)
-    run.add_argument("--gateway", default="127.0.0.1:1883", help="HOST:PORT of the gateway")
+    run.add_argument(
+        "--gateway",
+        default="127.0.0.1:1883",
+        help="where the gateway or its broker listens: HOST:PORT or a URL (mqtt, mqtts, ws, wss); "
+        "several, separated by commas, are tried in turn",
+    )
     run.add_argument("--fleet", default=DEFAULT_FLEET, help="the fleet's name")
     run.add_argument("--state", type=Path, help="folder for identity, spend and open round")
     run.add_argument(
@@ -108,10 +113,10 @@ def run_agent(options: argparse.Namespace) -> int:
     """Run the agent until it is stopped."""
     device = topics.parse_device_id(options.device)
     fleet = topics.parse_fleet(options.fleet)
-    host, port = parse_endpoint(options.gateway)
+    brokers = parse_broker_urls(options.gateway)
     enrolment_key = parse_public_key(options.enrolment_key)
     policy = _policy(options)
-    mqtt = MqttSettings(host=host, port=port, client_id=f"edgefl-{fleet}-{device}", keepalive_s=20)
+    mqtt = MqttSettings(brokers=brokers, client_id=f"edgefl-{fleet}-{device}", keepalive_s=20)
     source = open_source(options.data)
     state_dir = options.state or default_state_dir("agent")
     if options.reset_state:
@@ -147,7 +152,7 @@ def run_agent(options: argparse.Namespace) -> int:
             transport=FramedTransport(link),
             learner=learner,
             status_topic=status_topic,
-            gateway=f"{host}:{port}",
+            gateway=", ".join(str(address) for address in brokers),
             wait_s=options.wait_s,
         )
         return asyncio.run(run_until_signal(runtime.run()))

@@ -9,6 +9,7 @@ from edgefl.errors import WireError
 from edgefl.protocol import topics
 from edgefl.protocol.envelope import open_envelope
 from edgefl.transport.base import Inbound
+from edgefl.transport.broker_url import plain_broker
 from edgefl.transport.framing import FramedTransport
 from edgefl.transport.mqtt import MqttTransport
 from edgefl.transport.settings import MqttSettings
@@ -20,7 +21,7 @@ _LOGGER = logging.getLogger(__name__)
 async def observe(fleet: FleetName, port: int, on_seen: Callable[[Seen], None]) -> None:
     """Call `on_seen` for each message of a device, until cancelled."""
     settings = MqttSettings(
-        host="127.0.0.1", port=port, client_id="edgefl-demo-observer", keepalive_s=20
+        brokers=(plain_broker(port),), client_id="edgefl-demo-observer", keepalive_s=20
     )
     transport = FramedTransport(MqttTransport(settings))
     try:

@@ -15,10 +15,15 @@ class LinkLost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrived:
-    """A payload arrived on a topic."""
+    """A payload arrived on a topic.
+
+    Attributes:
+        ticket: What the shell wants `Acknowledge` for, once the payload is safe; None: nothing.
+    """
 
     topic: str
     payload: bytes = field(repr=False)
+    ticket: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,9 +32,24 @@ class Woken:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Acknowledge:
+    """What arrived with this ticket is safe: the link may say so to whoever sent it."""
+
+    ticket: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Publish:
-    """Publish a payload."""
+    """Publish a payload.
+
+    Attributes:
+        topic: Where.
+        payload: What.
+        retain: Whether the broker keeps it for later subscribers.
+        expiry_s: Time after which nobody needs it any more; None: it stays of use.
+    """
 
     topic: str
     payload: bytes = field(repr=False)
     retain: bool = False
+    expiry_s: float | None = None

@@ -5,15 +5,20 @@ topic; when it is sent again, chunks that arrived already are kept. What arrives
 as if it had come in one piece; its signature is checked there.
 """
 
+import hashlib
 from collections import OrderedDict
-from collections.abc import AsyncIterator
-from typing import cast
+from collections.abc import AsyncIterator, Sequence
 
-from edgefl.errors import RemoteProtocolError, WireError
+from edgefl.errors import WireError
 from edgefl.protocol import wire
-from edgefl.transfer.manifest import DEFAULT_CHUNK_BYTES, Manifest, split
-from edgefl.transfer.messages import Chunk
-from edgefl.transfer.receiver import Receiver
+from edgefl.transfer.manifest import (
+    DEFAULT_CHUNK_BYTES,
+    HASH_BYTES,
+    Manifest,
+    chunks_of,
+    describe,
+    read_manifest,
+)
 from edgefl.transport.base import Inbound, Transport, TransportEvent
 
 _MARK = b"\x83"
@@ -27,19 +32,38 @@ def frames_of(payload: bytes, chunk_bytes: int = DEFAULT_CHUNK_BYTES) -> list[by
     """Return the packets of one message: the message itself, or a manifest and its chunks."""
     if len(payload) <= chunk_bytes and not payload.startswith(_MARK):
         return [payload]
-    manifest, chunks = split(payload, chunk_bytes)
-    head = _frame(_MANIFEST, manifest.sha256, manifest.to_wire())
+    manifest = describe(payload, chunk_bytes)
+    sizes = {0: manifest.size_bytes, 1: manifest.chunk_bytes, 2: manifest.chunk_hashes}
     return [
-        head,
+        wire.encode([_MANIFEST, manifest.root, sizes]),
         *(
-            _frame(_CHUNK, manifest.sha256, Chunk(index=index, data=data).to_wire())
-            for index, data in enumerate(chunks)
+            wire.encode([_CHUNK, manifest.root, {0: index, 1: bytes(data)}])
+            for index, data in enumerate(chunks_of(payload, chunk_bytes))
         ),
     ]
 
 
-def _frame(kind: int, sha256: bytes, content: dict[int, object]) -> bytes:
-    return wire.encode([kind, sha256, cast("wire.Body", content)])
+class _Unfinished:
+    """One message whose packets are arriving."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.manifest = manifest
+        self.chunks: dict[int, bytes] = {}
+
+    def accept(self, index: int, data: bytes) -> None:
+        """Take a chunk if it is the right one."""
+        start = index * HASH_BYTES
+        if hashlib.sha256(data).digest() == self.manifest.chunk_hashes[start : start + HASH_BYTES]:
+            self.chunks[index] = data
+
+    @property
+    def is_whole(self) -> bool:
+        """Tell whether every chunk is there."""
+        return len(self.chunks) == self.manifest.chunk_count
+
+    def whole(self) -> bytes:
+        """Return the message."""
+        return b"".join(self.chunks[index] for index in range(self.manifest.chunk_count))
 
 
 class Reassembler:
@@ -52,7 +76,7 @@ class Reassembler:
     def __init__(self, largest_total_bytes: int = _LARGEST_TOTAL_BYTES) -> None:
         """Start with nothing unfinished."""
         self._largest_total_bytes = largest_total_bytes
-        self._unfinished: OrderedDict[str, Receiver] = OrderedDict()
+        self._unfinished: OrderedDict[str, _Unfinished] = OrderedDict()
 
     def accept(self, topic: str, packet: bytes) -> bytes | None:
         """Take a packet.
@@ -70,30 +94,34 @@ class Reassembler:
         if wire.as_int(kind, _MANIFEST, _CHUNK) == _MANIFEST:
             self._begin(topic, content)
             return None
-        receiver = self._unfinished.get(topic)
-        if receiver is None or receiver.manifest.sha256 != sha256:
+        unfinished = self._unfinished.get(topic)
+        if unfinished is None or unfinished.manifest.root != sha256:
             return None  # Its manifest got lost or is outdated; the message will be sent again.
-        receiver.accept(Chunk.from_wire(content))
-        if not receiver.is_whole:
+        body = wire.as_body(content)
+        index = wire.as_int(wire.field(body, 0), 0, 2**32)
+        unfinished.accept(index, wire.as_bytes(wire.field(body, 1)))
+        if not unfinished.is_whole:
             return None
         del self._unfinished[topic]
-        try:
-            return receiver.blob()
-        except RemoteProtocolError as error:  # a manifest that contradicts itself
-            raise WireError(error.code, error.expected, error.found) from error
+        return unfinished.whole()
 
     def _begin(self, topic: str, content: wire.WireValue) -> None:
-        manifest = Manifest.from_wire(content, max_blob_bytes=_LARGEST_MESSAGE_BYTES)
+        body = wire.as_body(content)
+        manifest = read_manifest(
+            wire.as_int(wire.field(body, 0), 1, _LARGEST_MESSAGE_BYTES),
+            wire.as_int(wire.field(body, 1), 1, _LARGEST_MESSAGE_BYTES),
+            wire.as_bytes(wire.field(body, 2)),
+        )
         present = self._unfinished.get(topic)
         if present is not None and present.manifest == manifest:
             return
         self._unfinished.pop(topic, None)
-        self._unfinished[topic] = Receiver(manifest)
+        self._unfinished[topic] = _Unfinished(manifest)
         while self._held_bytes() > self._largest_total_bytes and len(self._unfinished) > 1:
             self._unfinished.popitem(last=False)
 
     def _held_bytes(self) -> int:
-        return sum(receiver.manifest.size_bytes for receiver in self._unfinished.values())
+        return sum(one.manifest.size_bytes for one in self._unfinished.values())
 
 
 class FramedTransport:
@@ -119,10 +147,17 @@ class FramedTransport:
         """Subscribe below."""
         await self._inner.subscribe(*filters)
 
-    async def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
+    @property
+    def max_packet_bytes(self) -> int | None:
+        """Largest packet that the broker takes."""
+        return self._inner.max_packet_bytes
+
+    async def publish(
+        self, topic: str, payload: bytes, *, retain: bool = False, expiry_s: float | None = None
+    ) -> None:
         """Publish a message in as many packets as it needs; a retained one must fit into one."""
         for packet in [payload] if retain else frames_of(payload, self._chunk_bytes):
-            await self._inner.publish(topic, packet, retain=retain)
+            await self._inner.publish(topic, packet, retain=retain, expiry_s=expiry_s)
 
     async def events(self) -> AsyncIterator[TransportEvent]:
         """Yield events with whole messages; a damaged frame is counted and dropped."""
@@ -137,6 +172,10 @@ class FramedTransport:
                 continue
             if payload is not None:
                 yield Inbound(topic=event.topic, payload=payload, retained=event.retained)
+
+    def acknowledge(self, tickets: Sequence[int]) -> None:
+        """Pass it on."""
+        self._inner.acknowledge(tickets)
 
     async def close(self) -> None:
         """Close below."""

@@ -1,7 +1,7 @@
 """An in-process broker for tests and simulations: deterministic, no sockets, no clock."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
 from edgefl.errors import TransportError
@@ -160,14 +160,26 @@ class MemoryTransport:
         if self._is_up:
             self._broker.subscribe(self._client_id, *filters)
 
-    async def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
-        """Publish at once, or drop and count while the link is down."""
+    @property
+    def max_packet_bytes(self) -> int | None:
+        """No limit."""
+        return None
+
+    async def publish(
+        self, topic: str, payload: bytes, *, retain: bool = False, expiry_s: float | None = None
+    ) -> None:
+        """Publish at once, or drop and count while the link is down; nothing waits to expire."""
+        del expiry_s
         self._require_open()
         require_topic(topic)
         if self._is_up:
             self._broker.publish(topic, payload, retain=retain)
         else:
             self.dropped_count += 1
+
+    def acknowledge(self, tickets: Sequence[int]) -> None:
+        """Do nothing: there is nobody to tell."""
+        del tickets
 
     async def close(self) -> None:
         """Take leave without a will and end `events`."""

@@ -2,7 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 
 from edgefl.errors import TransportError
@@ -15,6 +16,8 @@ from edgefl.transport.base import (
     require_filter,
     require_topic,
 )
+from edgefl.transport.broker_url import BrokerAddress
+from edgefl.transport.mqtt5 import BrokerLimits
 from edgefl.transport.mqtt_link import MqttLink
 from edgefl.transport.outbox import Outbox, Outgoing
 from edgefl.transport.settings import MqttSettings
@@ -24,14 +27,14 @@ _BLOCK_POLL_S = 0.2
 
 
 class MqttTransport:
-    """A `Transport` to a broker on this machine: MQTT 3.1.1, persistent session, QoS 1.
+    """A `Transport` to one of several brokers: MQTT 5 or 3.1.1, persistent session, QoS 1.
 
-    It connects whenever the broker comes up and goes on trying until `close`. Messages that the
+    It connects whenever a broker comes up and goes on trying until `close`. Messages that the
     broker has not acknowledged when a link breaks are sent again on the next, so duplicates
     happen; an acknowledged one may still be lost with the broker.
 
     Args:
-        settings: Where the broker is and how the link behaves.
+        settings: Where the brokers are and how the link behaves.
         will: What the broker publishes when this process vanishes.
     """
 
@@ -60,6 +63,37 @@ class MqttTransport:
     def dropped_count(self) -> int:
         """How many messages were dropped because the outbox was full."""
         return self._outbox.dropped_count
+
+    @property
+    def refused_count(self) -> int:
+        """How many messages were set aside because the broker will never take them."""
+        return self._outbox.refused_count
+
+    @property
+    def max_packet_bytes(self) -> int | None:
+        """Largest packet that the broker takes; None where it did not say."""
+        return self._link.limits.max_packet_bytes
+
+    @property
+    def limits(self) -> BrokerLimits:
+        """What the present broker said about itself."""
+        return self._link.limits
+
+    @property
+    def address(self) -> BrokerAddress:
+        """The broker that is used or tried now."""
+        return self._link.address
+
+    def move_to(self, reference: str) -> bool:
+        """Leave for another broker, which then comes first; for commands to move a device.
+
+        Args:
+            reference: HOST:PORT or a URL, several separated by spaces.
+
+        Returns:
+            False where it names no usable broker; then the link stays.
+        """
+        return self._link.move_to(reference)
 
     async def start(self) -> None:
         """Begin connecting; return at once, also when there is no broker yet.
@@ -92,7 +126,9 @@ class MqttTransport:
         for topic_filter in filters:
             self._link.add_filter(topic_filter)
 
-    async def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
+    async def publish(
+        self, topic: str, payload: bytes, *, retain: bool = False, expiry_s: float | None = None
+    ) -> None:
         """Hand a message to the outbox; wait for room only while the link is up.
 
         It does not wait while the inbox is full either, for the caller may be the one who should
@@ -109,8 +145,20 @@ class MqttTransport:
                 self._progress.clear()
                 await self._progress.wait()
                 self._require_open()
-            self._outbox.put(Outgoing(topic=topic, payload=bytes(payload), retain=retain))
+            expires_at_s = None if expiry_s is None else time.monotonic() + expiry_s
+            self._outbox.put(
+                Outgoing(
+                    topic=topic,
+                    payload=bytes(payload),
+                    retain=retain,
+                    expires_at_s=expires_at_s,
+                )
+            )
         self._link.wake()
+
+    def acknowledge(self, tickets: Sequence[int]) -> None:
+        """Do nothing: paho acknowledges what it hands over, and a broker stands between."""
+        del tickets
 
     async def close(self) -> None:
         """Flush for up to two seconds, DISCONNECT normally, and end `events`."""

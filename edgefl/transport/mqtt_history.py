@@ -9,22 +9,21 @@ _LOGGER = logging.getLogger(__name__)
 STABLE_AFTER_S = 10.0
 """A link that lived this long was neither taken over nor killed by its first message."""
 QUICK_LOSSES = 3
-FIRST_REMINDER_S = 10.0
-REMINDER_S = 30.0
+REMINDER_S = 10.0
+OFTEN_UNTIL_S = 600.0
+SELDOM_REMINDER_S = 600.0
+"""A board that is away from its network for days should not wear its storage with one line."""
 
 
 class LinkHistory:
     """Judges why a link went down from how the ones before it went.
 
     Args:
-        host: Broker's host, for the log.
-        port: Broker's port, for the log.
         started_at: Monotonic clock in seconds.
     """
 
-    def __init__(self, *, host: str, port: int, started_at: float) -> None:
+    def __init__(self, *, started_at: float) -> None:
         """Start without a past."""
-        self._broker = f"{host}:{port}"
         self._down_since = started_at
         self._reminded_at: float | None = None
         self._quick_loss_count = 0
@@ -71,17 +70,21 @@ class LinkHistory:
         self._down = down
         return down
 
-    def remind(self, now: float) -> None:
-        """Log what is waited for after 10 s without a link, and every 30 s from then on."""
+    def remind(self, now: float, *, waiting_for: str) -> None:
+        """Log what is waited for every 10 s without a link; after ten minutes more seldom.
+
+        Args:
+            now: Monotonic clock in seconds.
+            waiting_for: The broker's address.
+        """
+        since = self._down_since if self._reminded_at is None else self._reminded_at
         waited_s = now - self._down_since
-        due_s = FIRST_REMINDER_S
-        if self._reminded_at is not None:
-            due_s = self._reminded_at - self._down_since + REMINDER_S
-        if waited_s >= due_s:
+        pause_s = REMINDER_S if waited_s <= OFTEN_UNTIL_S else SELDOM_REMINDER_S
+        if now - since >= pause_s:
             self._reminded_at = now
             _LOGGER.warning(
                 "waiting for the MQTT broker at %s for %.0f s: %s (%s)",
-                self._broker,
+                waiting_for,
                 waited_s,
                 self._down.reason.value,
                 self._down.detail,

@@ -16,6 +16,7 @@ class Outgoing:
         topic: Topic to publish on.
         payload: The bytes.
         retain: Whether the broker shall keep it.
+        expires_at_s: Monotonic clock from which on nobody needs it; None: never.
         loss_count: How often the broker closed the link while this was the oldest unacknowledged
             message.
     """
@@ -23,7 +24,12 @@ class Outgoing:
     topic: str
     payload: bytes = field(repr=False)
     retain: bool
+    expires_at_s: float | None = None
     loss_count: int = 0
+
+    def remaining_s(self, now_s: float) -> float | None:
+        """Return for how long it is still of use; None: for ever."""
+        return None if self.expires_at_s is None else max(0.0, self.expires_at_s - now_s)
 
 
 class Outbox:
@@ -50,6 +56,8 @@ class Outbox:
         self._size_bytes = 0
         self._dropped_count = 0
         self._taken_count = 0
+        self.refused_count = 0
+        self.expired_count = 0
 
     @property
     def dropped_count(self) -> int:
@@ -85,15 +93,27 @@ class Outbox:
             self._size_bytes += len(message.payload)
             return self._trim()
 
-    def take(self) -> Outgoing | None:
-        """Remove and return the oldest, or None; `settle` or `give_back` must follow."""
+    def take(self, now_s: float | None = None) -> Outgoing | None:
+        """Remove and return the oldest, or None; `settle` or `give_back` must follow.
+
+        Args:
+            now_s: Monotonic clock; what has expired by then is dropped and counted.
+        """
         with self._lock:
-            if not self._waiting:
-                return None
-            message = self._waiting.popleft()
-            self._size_bytes -= len(message.payload)
-            self._taken_count += 1
-            return message
+            while self._waiting:
+                message = self._waiting.popleft()
+                self._size_bytes -= len(message.payload)
+                if now_s is not None and message.remaining_s(now_s) == 0.0:
+                    self.expired_count += 1
+                    continue
+                self._taken_count += 1
+                return message
+            return None
+
+    def count_refused(self) -> None:
+        """Note that the broker will never take a message that was taken out."""
+        with self._lock:
+            self.refused_count += 1
 
     def settle(self) -> None:
         """Note that one message that was taken needs no more care."""

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 
 from edgefl.errors import TransportError
 from edgefl.transport.base import require_topic
-from edgefl.transport.settings import require_loopback, require_port
+from edgefl.transport.broker_url import require_loopback, require_port
 
 _CONNACK, _PUBLISH, _SUBACK = 0x20, 0x30, 0x90
 _MAX_PACKET_BYTES = 1 << 20

@@ -1,11 +1,24 @@
-"""Where a broker is and how the link to it behaves; refuses plaintext beyond this machine."""
+"""Where the brokers are and how the link to one of them behaves."""
 
-import ipaddress
 from dataclasses import dataclass
+from enum import Enum
 
 from edgefl.errors import ConfigError
+from edgefl.transport.broker_url import MAX_BROKERS, BrokerAddress
+from edgefl.transport.tls import TlsSettings
 
 MAX_CLIENT_ID_BYTES = 128
+LONGEST_KEEPALIVE_S = 900
+"""A quarter of an hour: 96 pings a day. Longer ones outlive most networks' idle limits anyway."""
+_DAY_S = 86_400
+
+
+class MqttVersion(Enum):
+    """Which MQTT the link speaks."""
+
+    AUTO = "auto"  # 5, and 3.1.1 where the broker does not take that
+    V5 = "5"
+    V311 = "3.1.1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,13 +26,20 @@ class MqttSettings:
     """One link's settings.
 
     Attributes:
-        host: Loopback name or address; other hosts need TLS, which this version does not have.
-        port: TCP port.
+        brokers: In order of preference; the next one is tried when one fails, the first again
+            when the last has failed.
         client_id: Name at the broker, one process only.
-        keepalive_s: Silence after which a ping is sent; the broker gives up at 1.5 times this.
+        tls: Certificates; needed exactly for addresses with TLS.
+        version: Which MQTT to speak.
+        keepalive_s: Longest silence before a ping; shortened by itself where networks forget idle
+            connections sooner. The broker gives up at 1.5 times this.
         connect_timeout_s: Bound on the TCP connection and again on the broker's answer.
         backoff_first_s: Upper end of the first pause between attempts.
         backoff_cap_s: Upper end of every pause.
+        session_expiry_s: How long the broker shall keep subscriptions and messages for a client
+            that is away. MQTT 5 takes nothing said as 0; 3.1.1 has only the broker's own setting.
+        clean_start: Begin with an empty session, and leave none behind.
+        receive_maximum: Messages that the broker may send ahead of their acknowledgement.
         max_outbox_messages: Bound on waiting messages.
         max_outbox_bytes: Bound on the sum of their payloads.
         max_inbox_messages: Bound on events that wait for the consumer; beyond it the socket is
@@ -27,16 +47,20 @@ class MqttSettings:
         max_in_flight: Messages sent and not yet acknowledged by the broker.
 
     Raises:
-        ConfigError: a value is out of range, or the host is not loopback.
+        ConfigError: A value is out of range, or TLS is lacking or not used.
     """
 
-    host: str
-    port: int
+    brokers: tuple[BrokerAddress, ...]
     client_id: str
+    tls: TlsSettings | None = None
+    version: MqttVersion = MqttVersion.AUTO
     keepalive_s: int = 60
     connect_timeout_s: float = 5.0
     backoff_first_s: float = 0.1
     backoff_cap_s: float = 2.0
+    session_expiry_s: int = _DAY_S
+    clean_start: bool = False
+    receive_maximum: int = 64
     max_outbox_messages: int = 256
     max_outbox_bytes: int = 16 << 20
     max_inbox_messages: int = 1024
@@ -44,8 +68,8 @@ class MqttSettings:
 
     def __post_init__(self) -> None:
         """Check every value."""
-        require_loopback(self.host)
-        require_port(self.port)
+        _require_range("brokers", len(self.brokers), 1, MAX_BROKERS)
+        self._check_tls()
         size_bytes = len(self.client_id.encode(errors="replace"))
         if not 1 <= size_bytes <= MAX_CLIENT_ID_BYTES or not self.client_id.isprintable():
             raise ConfigError(
@@ -53,38 +77,25 @@ class MqttSettings:
                 f"a printable client id of 1 to {MAX_CLIENT_ID_BYTES} bytes",
                 repr(self.client_id[:40]),
             )
-        _require_range("keepalive_s", self.keepalive_s, 1, 65_535)
+        _require_range("keepalive_s", self.keepalive_s, 1, LONGEST_KEEPALIVE_S)
         _require_range("connect_timeout_s", self.connect_timeout_s, 0.01, 600)
+        _require_range("session_expiry_s", self.session_expiry_s, 0, 30 * _DAY_S)
+        _require_range("receive_maximum", self.receive_maximum, 1, 65_535)
         _require_range("max_inbox_messages", self.max_inbox_messages, 1, 1 << 20)
         _require_range("max_in_flight", self.max_in_flight, 1, 1000)
 
-
-def require_loopback(host: str) -> None:
-    """Refuse a host outside this machine.
-
-    Raises:
-        ConfigError: it is not `localhost` and not a loopback address.
-    """
-    try:
-        is_loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        is_loopback = False
-    if not is_loopback:
-        raise ConfigError(
-            "E-PLAINTEXT-REMOTE",
-            "a broker on this machine (127.0.0.1, ::1 or localhost), for there is no TLS yet",
-            repr(host[:80]),
-            "run the agent beside the gateway or through a tunnel that ends on loopback",
-        )
-
-
-def require_port(port: int) -> None:
-    """Refuse a number that is no TCP port.
-
-    Raises:
-        ConfigError: it is not in 1 to 65,535.
-    """
-    _require_range("port", port, 1, 65_535)
+    def _check_tls(self) -> None:
+        has_tls = {address.scheme.has_tls for address in self.brokers}
+        if len(has_tls) > 1:
+            found = ", ".join(str(address) for address in self.brokers)
+            raise ConfigError("E-BROKER-URL", "addresses that all have TLS, or none", found)
+        if has_tls == {True} and self.tls is None:
+            raise ConfigError(
+                "E-TLS-SETTINGS",
+                f"certificates for {self.brokers[0]}",
+                "none",
+                "enrol first: 'edgefl agent enrol' on a device, 'edgefl gateway init' on a gateway",
+            )
 
 
 def _require_range(name: str, value: float, low: float, high: float) -> None:

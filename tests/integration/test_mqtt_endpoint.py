@@ -19,6 +19,7 @@ from broker import endpoint as endpoint_module
 from broker.endpoint import EmbeddedEndpoint
 from edgefl.errors import EnvironmentProblem
 from edgefl.transport.base import Inbound, LinkDown, LinkDownReason, LinkUp, TransportEvent, Will
+from edgefl.transport.broker_url import plain_broker
 from edgefl.transport.mqtt import MqttTransport
 from edgefl.transport.settings import MqttSettings
 
@@ -30,7 +31,7 @@ class Client:
 
     def __init__(self, port: int, name: str, will: Will | None = None, **settings: int) -> None:
         self.transport = MqttTransport(
-            MqttSettings(host="127.0.0.1", port=port, client_id=name, **settings), will
+            MqttSettings(brokers=(plain_broker(port),), client_id=name, **settings), will
         )
         self.events: list[TransportEvent] = []
 
@@ -158,11 +159,12 @@ def test_retained_messages_reach_late_subscribers_and_nobody_else(tmp_path):
 CHILD_CLIENT = """
 import asyncio, sys
 from edgefl.transport.base import LinkUp, Will
+from edgefl.transport.broker_url import plain_broker
 from edgefl.transport.mqtt import MqttTransport
 from edgefl.transport.settings import MqttSettings
 
 async def main():
-    settings = MqttSettings(host="127.0.0.1", port=int(sys.argv[1]), client_id="victim")
+    settings = MqttSettings(brokers=(plain_broker(int(sys.argv[1])),), client_id="victim")
     transport = MqttTransport(settings, Will(topic="st/victim", payload=b"offline"))
     await transport.start()
     async for event in transport.events():

@@ -10,6 +10,7 @@ import pytest
 from broker.endpoint import EmbeddedEndpoint
 from edgefl.errors import ConfigError, TransportError
 from edgefl.transport.base import LinkDown, LinkDownReason
+from edgefl.transport.broker_url import plain_broker
 from edgefl.transport.mqtt import MqttTransport
 from edgefl.transport.probe import probe_broker, read_retained
 from edgefl.transport.settings import MqttSettings
@@ -102,7 +103,7 @@ def test_a_strangers_broker_has_no_gateway_status_and_ours_has(tmp_path):
         endpoint = EmbeddedEndpoint(port=0, state_dir=tmp_path)
         await endpoint.start()
         gateway = MqttTransport(
-            MqttSettings(host="127.0.0.1", port=endpoint.port, client_id="gateway")
+            MqttSettings(brokers=(plain_broker(endpoint.port),), client_id="gateway")
         )
         try:
             await probe_broker("127.0.0.1", endpoint.port)
@@ -127,7 +128,7 @@ def test_a_strangers_broker_has_no_gateway_status_and_ours_has(tmp_path):
 def test_the_transport_reports_a_server_that_is_no_broker_and_survives_it(name):
     async def run():
         async with server(ANSWERS[name]) as port:
-            transport = MqttTransport(MqttSettings(host="127.0.0.1", port=port, client_id="a"))
+            transport = MqttTransport(MqttSettings(brokers=(plain_broker(port),), client_id="a"))
             await transport.start()
             try:
                 async with asyncio.timeout(5):
@@ -146,7 +147,7 @@ def test_the_transport_reports_a_silent_server():
     async def run():
         async with server(None) as port:
             settings = MqttSettings(
-                host="127.0.0.1", port=port, client_id="a", connect_timeout_s=0.3
+                brokers=(plain_broker(port),), client_id="a", connect_timeout_s=0.3
             )
             transport = MqttTransport(settings)
             await transport.start()

@@ -10,7 +10,7 @@ UNREACHABLE = LinkDown(reason=LinkDownReason.UNREACHABLE)
 
 
 def history() -> LinkHistory:
-    return LinkHistory(host="127.0.0.1", port=1883, started_at=0.0)
+    return LinkHistory(started_at=0.0)
 
 
 def reasons(
@@ -74,15 +74,24 @@ def test_only_the_first_failure_of_a_row_is_news():
     assert news == [True, False, False, True]
 
 
-def test_the_log_says_after_ten_seconds_what_is_waited_for(caplog):
+def reminders(caplog, seconds: range) -> list[str]:
     past = history()
     with caplog.at_level(logging.WARNING):
-        for second in range(45):
+        for second in seconds:
             past.record(
                 UNREACHABLE, ready_at=None, had_session=False, now=float(second), blame_count=0
             )
-            past.remind(float(second))
-    lines = [record.getMessage() for record in caplog.records]
-    assert len(lines) == 2  # at 10 s and at 40 s
-    assert "127.0.0.1:1883" in lines[0]
+            past.remind(float(second), waiting_for="mqtt://127.0.0.1:1883")
+    return [record.getMessage() for record in caplog.records]
+
+
+def test_the_log_says_every_ten_seconds_what_is_waited_for(caplog):
+    lines = reminders(caplog, range(45))
+    assert len(lines) == 4
+    assert "mqtt://127.0.0.1:1883 for 10 s" in lines[0]
     assert "unreachable" in lines[0]
+
+
+def test_a_board_without_network_for_a_day_logs_little(caplog):
+    lines = reminders(caplog, range(0, 86_400, 2))
+    assert 180 < len(lines) < 220  # 60 in the first ten minutes, then six an hour

@@ -7,11 +7,12 @@ import pytest
 
 from edgefl.errors import ConfigError, TransportError
 from edgefl.transport.base import LinkDown, LinkDownReason
+from edgefl.transport.broker_url import plain_broker
 from edgefl.transport.mqtt import MqttTransport
 from edgefl.transport.settings import MqttSettings
 
 # port 9 (discard): nothing listens there on a test machine, and nothing needs to
-SETTINGS = MqttSettings(host="127.0.0.1", port=9, client_id="a")
+SETTINGS = MqttSettings(brokers=(plain_broker(9),), client_id="a")
 
 
 def test_misuse_is_refused():
@@ -66,7 +67,7 @@ def test_a_socket_that_fails_after_connecting_is_not_a_foreign_service(monkeypat
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
             monkeypatch.setattr("paho.mqtt.client.Client.loop_misc", fail)
-            transport = MqttTransport(MqttSettings(host="127.0.0.1", port=port, client_id="a"))
+            transport = MqttTransport(MqttSettings(brokers=(plain_broker(port),), client_id="a"))
             await transport.start()
             async with asyncio.timeout(5):
                 async for event in transport.events():

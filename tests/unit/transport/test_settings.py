@@ -1,34 +1,44 @@
-"""Settings refuse plaintext beyond this machine and values out of range."""
+"""Settings refuse links without the TLS that their addresses ask for, and values out of range."""
+
+from pathlib import Path
 
 import pytest
 
 from edgefl.errors import ConfigError
 from edgefl.transport.base import Inbound, Will
+from edgefl.transport.broker_url import BrokerAddress, BrokerScheme, plain_broker
 from edgefl.transport.settings import MqttSettings
+from edgefl.transport.tls import TlsSettings
+
+BROKERS = (plain_broker(1883),)
+TLS = TlsSettings(ca_file=Path("ca.pem"))
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.8.9.1"])
-def test_loopback_is_taken(host):
-    assert MqttSettings(host=host, port=1883, client_id="a").host == host
+def test_tls_is_needed_exactly_where_the_address_says_so():
+    address = BrokerAddress(scheme=BrokerScheme.MQTTS, host="example.org", port=8883)
+    assert MqttSettings(brokers=(address,), client_id="a", tls=TLS).tls is TLS
+    with pytest.raises(ConfigError, match="E-TLS-SETTINGS"):
+        MqttSettings(brokers=(address,), client_id="a")
 
 
-@pytest.mark.parametrize("host", ["192.168.1.2", "0.0.0.0", "example.org", "", "localhost.example"])  # noqa: S104 - refused, not bound
-def test_other_hosts_need_tls(host):
-    with pytest.raises(ConfigError) as caught:
-        MqttSettings(host=host, port=1883, client_id="a")
-    assert caught.value.code == "E-PLAINTEXT-REMOTE"
-    assert "\n" not in str(caught.value)
+def test_a_fail_over_never_gives_up_tls():
+    secure = BrokerAddress(scheme=BrokerScheme.MQTTS, host="localhost", port=8883)
+    with pytest.raises(ConfigError, match="E-BROKER-URL"):
+        MqttSettings(brokers=(secure, plain_broker(1883)), client_id="a", tls=TLS)
 
 
 @pytest.mark.parametrize(
     "bad",
     [
-        {"port": 0},
-        {"port": 70_000},
+        {"brokers": ()},
+        {"brokers": BROKERS * 9},
         {"client_id": ""},
         {"client_id": "a\nb"},
         {"client_id": "x" * 200},
         {"keepalive_s": 0},
+        {"keepalive_s": 901},
+        {"session_expiry_s": -1},
+        {"receive_maximum": 0},
         {"connect_timeout_s": float("nan")},
         {"max_inbox_messages": 0},
         {"max_in_flight": 0},
@@ -36,7 +46,7 @@ def test_other_hosts_need_tls(host):
 )
 def test_values_out_of_range_are_refused(bad):
     with pytest.raises(ConfigError):
-        MqttSettings(**{"host": "localhost", "port": 1883, "client_id": "a", **bad})
+        MqttSettings(**{"brokers": BROKERS, "client_id": "a", **bad})
 
 
 def test_a_will_needs_a_proper_topic():
@@ -47,3 +57,9 @@ def test_a_will_needs_a_proper_topic():
 def test_payloads_stay_out_of_the_repr():
     assert "secret" not in repr(Inbound(topic="t", payload=b"secret", retained=False))
     assert "secret" not in repr(Will(topic="t", payload=b"secret"))
+
+
+@pytest.mark.parametrize("delay_s", [-1, 90_000])
+def test_a_will_waits_for_a_day_at_most(delay_s):
+    with pytest.raises(ConfigError, match="E-TRANSPORT-SETTING"):
+        Will(topic="a", payload=b"", delay_s=delay_s)

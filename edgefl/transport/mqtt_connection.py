@@ -1,0 +1,494 @@
+"""One connection to one broker: CONNECT, subscriptions, messages both ways, until it ends."""
+
+import logging
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import paho.mqtt.client as paho
+from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
+from paho.mqtt.subscribeoptions import SubscribeOptions
+
+from edgefl.errors import EdgeflError
+from edgefl.transport import mqtt5
+from edgefl.transport.base import Inbound, LinkDown, LinkDownReason, LinkUp, TransportEvent, Will
+from edgefl.transport.broker_choice import BrokerChoice
+from edgefl.transport.broker_url import is_loopback
+from edgefl.transport.mqtt5 import BrokerLimits
+from edgefl.transport.outbox import Outbox, Outgoing
+from edgefl.transport.settings import MqttSettings, MqttVersion
+from edgefl.transport.tls import failure_of
+
+_LOGGER = logging.getLogger(__name__)
+
+_CONNACK_BYTE = 0x20
+_FILTERS_PER_SUBSCRIBE = 8
+"""AWS IoT's limit; others allow more."""
+_PING_PATIENCE_S = 20.0
+_LOCAL_TRIAL_S = 1.0
+_HOLD_FIRST_S, _HOLD_CAP_S = 1.0, 30.0
+_HEADER_ROOM_BYTES = 64
+"""Fixed header, topic length, packet id and properties of a PUBLISH, with some to spare."""
+
+
+class MqttConnection:
+    """Serves one connection in the thread that calls it.
+
+    Args:
+        settings: How the link behaves.
+        choice: Where to connect and with which version; learns from what happens.
+        will: What the broker says when this process vanishes.
+        outbox: Messages to send.
+        filters: Subscriptions; may grow meanwhile.
+        emit: Takes events in order; may block.
+        on_progress: Called when the outbox has shrunk.
+    """
+
+    def __init__(
+        self,
+        settings: MqttSettings,
+        choice: BrokerChoice,
+        will: Will | None,
+        outbox: Outbox,
+        filters: Sequence[str],
+        emit: Callable[[TransportEvent], None],
+        on_progress: Callable[[], None],
+    ) -> None:
+        """Prepare; nothing happens before `run`."""
+        self._settings = settings
+        self._choice = choice
+        self._address = choice.address
+        self._speaks_5 = choice.version is MqttVersion.V5
+        self._keepalive_s = choice.keepalive_s
+        self._outbox = outbox
+        self._filters = filters
+        self._emit = emit
+        self._on_progress = on_progress
+        self._asked_count = 0
+        self._unanswered: set[int] = set()
+        self._in_flight: dict[int, Outgoing] = {}
+        self._window = settings.max_in_flight
+        self._early: list[Inbound] = []
+        self._connack: LinkUp | None = None
+        self._refusal: str | None = None
+        self._goodbye = ""
+        self._has_read = False
+        self._last_read_at = time.monotonic()
+        self._hold_until = 0.0
+        self._hold_s = _HOLD_FIRST_S
+        self.limits = BrokerLimits()
+        self._has_asked = False
+        self._must_end = False
+        self._is_version_refused = False
+        self.died_silently = False
+        self.ready_at: float | None = None
+        self._client = self._make_client(will)
+
+    def _make_client(self, will: Will | None) -> paho.Client:
+        settings = self._settings
+        client = paho.Client(
+            CallbackAPIVersion.VERSION2,
+            client_id=settings.client_id,
+            clean_session=None if self._speaks_5 else settings.clean_start,
+            protocol=MQTTProtocolVersion.MQTTv5 if self._speaks_5 else MQTTProtocolVersion.MQTTv311,
+            transport="websockets" if self._address.scheme.is_websocket else "tcp",
+            reconnect_on_failure=False,
+        )
+        client.connect_timeout = settings.connect_timeout_s
+        client.max_inflight_messages = settings.max_in_flight
+        if self._address.scheme.is_websocket:
+            client.ws_set_options(path=self._address.path)
+        if will is not None:
+            properties = mqtt5.will_properties(will) if self._speaks_5 else None
+            client.will_set(will.topic, will.payload, 1, will.retain, properties)
+        client.on_connect = self._on_connect
+        client.on_disconnect = self._on_disconnect
+        client.on_message = self._on_message
+        client.on_publish = self._on_publish
+        client.on_subscribe = self._on_subscribe
+        return client
+
+    # ------------------------------------------------------------ the loop
+
+    def run(self, wake: socket.socket, closing: threading.Event) -> LinkDown:
+        """Serve until the link breaks or `closing` is set."""
+        down = self._connect()
+        if down is not None:
+            return down
+        deadline = time.monotonic() + self._answer_within_s()
+        with selectors.DefaultSelector() as selector:
+            selector.register(wake, selectors.EVENT_READ)
+            while not closing.is_set() and self._client.socket() is not None:
+                down = self._step(wake, selector, deadline)
+                if down is not None:
+                    return down
+        return self.explain_end()
+
+    def _answer_within_s(self) -> float:
+        """Bound the wait for the broker's answer.
+
+        A broker on this machine that knows MQTT 5 answers at once; amqtt, which does not, stays
+        silent and would cost each client the whole time.
+        """
+        patience_s = self._settings.connect_timeout_s
+        is_trial = self._speaks_5 and self._settings.version is MqttVersion.AUTO
+        if is_trial and is_loopback(self._address.host):
+            return min(patience_s, _LOCAL_TRIAL_S)
+        return patience_s
+
+    def _connect(self) -> LinkDown | None:
+        """Open the socket and send CONNECT."""
+        address = self._address
+        try:
+            if address.scheme.has_tls and self._settings.tls is not None:
+                # Made anew each time: certificates may have been renewed since.
+                self._client.tls_set_context(self._settings.tls.context())
+            if self._speaks_5:
+                properties = mqtt5.connect_properties(self._settings)
+                clean_start = self._settings.clean_start
+                self._client.connect(
+                    address.host,
+                    address.port,
+                    self._keepalive_s,
+                    clean_start=clean_start,
+                    properties=properties,
+                )
+            else:
+                self._client.connect(address.host, address.port, self._keepalive_s)
+        except EdgeflError as error:
+            return LinkDown(reason=LinkDownReason.TLS, detail=str(error))
+        except paho.WebsocketConnectionError as error:
+            detail = f"no WebSocket for MQTT at {address} ({error})"
+            return LinkDown(reason=LinkDownReason.NOT_MQTT, detail=detail)
+        except OSError as error:
+            return self.explain_socket_error(error)
+        self._has_asked = True
+        return None
+
+    def _step(
+        self, wake: socket.socket, selector: selectors.BaseSelector, deadline: float
+    ) -> LinkDown | None:
+        """Wait for one thing to happen and handle it."""
+        if self._connack is not None:
+            self._ask_subscriptions()
+            self._become_ready()
+        down = self._overdue(deadline)
+        if down is not None:
+            return down
+        self._pump()
+        sock = self._client.socket()
+        if sock is None:
+            return self.explain_end()
+        number = sock.fileno()
+        has_buffered = _has_buffered(sock)
+        wants = selectors.EVENT_READ
+        if self._client.want_write():
+            wants |= selectors.EVENT_WRITE
+        _watch(selector, number, wants)
+        happened = {
+            key.fd: mask for key, mask in selector.select(0 if has_buffered else self._idle_s())
+        }
+        if wake.fileno() in happened:
+            wake.recv(4096)
+        mask = happened.get(number, 0) | (selectors.EVENT_READ if has_buffered else 0)
+        return self._transfer(sock, mask)
+
+    def _overdue(self, deadline: float) -> LinkDown | None:
+        """Say what the broker should have answered by now, or that this side wants to leave."""
+        now = time.monotonic()
+        if self._must_end:
+            return LinkDown(reason=LinkDownReason.LOST, detail="left for another broker")
+        if self.ready_at is None:
+            detail = "connected, but no answer to CONNECT or SUBSCRIBE"
+            is_late = now > deadline
+            return LinkDown(reason=LinkDownReason.NOT_MQTT, detail=detail) if is_late else None
+        if now > self._last_read_at + self._keepalive_s + _PING_PATIENCE_S:
+            self.died_silently = True
+            return LinkDown(reason=LinkDownReason.LOST, detail="no answer to a ping")
+        return None
+
+    def _transfer(self, sock: object, mask: int) -> LinkDown | None:
+        """Let paho read, write and look after the keepalive."""
+        if mask & selectors.EVENT_READ:
+            if not self._has_read and not _begins_like_connack(sock):
+                detail = "the first byte of its answer is not a CONNACK"
+                return LinkDown(reason=LinkDownReason.NOT_MQTT, detail=detail)
+            self._has_read = True
+            self._note_silence()
+            if self._client.loop_read() != MQTTErrorCode.MQTT_ERR_SUCCESS:
+                return self.explain_end()
+        if mask & selectors.EVENT_WRITE:
+            self._client.loop_write()
+        self._client.loop_misc()
+        return None if self._client.socket() is not None else self.explain_end()
+
+    def _note_silence(self) -> None:
+        """Start the clock of silence anew; remember for the end how long it had been."""
+        now = time.monotonic()
+        self.died_silently = now - self._last_read_at > self._keepalive_s + 1.0
+        self._last_read_at = now
+
+    def _idle_s(self) -> float:
+        """Return the longest sleep that keeps pings and deadlines punctual."""
+        punctual_s = min(5.0, self._keepalive_s / 10)
+        if self._hold_until > 0:
+            punctual_s = min(punctual_s, max(0.05, self._hold_until - time.monotonic()))
+        return punctual_s if self.ready_at is not None else min(0.1, punctual_s)
+
+    # ------------------------------------------------------------ what goes out
+
+    def _ask_subscriptions(self) -> None:
+        """Send SUBSCRIBE for the filters that this connection has not asked for."""
+        while self._asked_count < len(self._filters):
+            some = self._filters[self._asked_count : self._asked_count + _FILTERS_PER_SUBSCRIBE]
+            self._asked_count += len(some)
+            if self._speaks_5:
+                options = SubscribeOptions(qos=1)
+                result, packet_id = self._client.subscribe([(name, options) for name in some])
+            else:
+                result, packet_id = self._client.subscribe([(name, 1) for name in some])
+            if result == MQTTErrorCode.MQTT_ERR_SUCCESS and packet_id is not None:
+                self._unanswered.add(packet_id)
+
+    def _become_ready(self) -> None:
+        """Report the link once the broker has confirmed the subscriptions."""
+        if self.ready_at is None and not self._unanswered and self._connack is not None:
+            self.ready_at = time.monotonic()
+            self._choice.note_up()
+            self._emit(self._connack)
+            for inbound in self._early:
+                self._emit(inbound)
+            self._early.clear()
+
+    def _pump(self) -> None:
+        """Hand messages to paho while the window has room and the broker asks for no pause."""
+        if self.ready_at is None or time.monotonic() < self._hold_until:
+            return
+        self._hold_until = 0.0
+        took = False
+        while len(self._in_flight) < self._window:
+            message = self._outbox.take(time.monotonic())
+            if message is None:
+                break
+            took = True
+            if self._is_too_large(message):
+                self._outbox.settle()
+                continue
+            self._send(message)
+        if took:
+            self._on_progress()
+
+    def _send(self, message: Outgoing) -> None:
+        properties = None
+        if self._speaks_5:
+            properties = mqtt5.publish_properties(message.remaining_s(time.monotonic()))
+        info = self._client.publish(
+            message.topic, message.payload, 1, message.retain, properties=properties
+        )
+        self._in_flight[info.mid] = message
+
+    def _is_too_large(self, message: Outgoing) -> bool:
+        """Set a message aside that would only make the broker close the connection."""
+        limit_bytes = self.limits.max_packet_bytes
+        packet_bytes = len(message.payload) + len(message.topic.encode()) + _HEADER_ROOM_BYTES
+        if limit_bytes is None or packet_bytes <= limit_bytes:
+            return False
+        _LOGGER.error(
+            "message set aside: topic=%s size_bytes=%s, but %s takes no packet above %s bytes",
+            message.topic,
+            len(message.payload),
+            self._address,
+            limit_bytes,
+        )
+        self._outbox.count_refused()
+        return True
+
+    # ------------------------------------------------------------ the end
+
+    @property
+    def may_lack_version(self) -> bool:
+        """Tell whether the other version of MQTT may fare better.
+
+        Some 3.1.1 brokers close without a word, or say nothing, at a CONNECT of MQTT 5.
+        """
+        is_unanswered = self._connack is None and self._refusal is None
+        return self._is_version_refused or (self._has_asked and is_unanswered)
+
+    def ask_to_end(self) -> None:
+        """Let `run` return soon; may be called in any thread, followed by a wake-up."""
+        self._must_end = True
+
+    @property
+    def had_session(self) -> bool:
+        """Tell whether the broker knew this client from an earlier connection."""
+        return self._connack is not None and self._connack.session_present
+
+    def unacknowledged(self) -> list[Outgoing]:
+        """Return the messages sent without a PUBACK, oldest first."""
+        messages = list(self._in_flight.values())
+        self._in_flight.clear()
+        return messages
+
+    def drop(self) -> None:
+        """Take leave if the link still stands, and close the socket."""
+        sock = self._client.socket()
+        if sock is not None and self._connack is not None:
+            self._client.disconnect()
+        if sock is not None:
+            sock.close()
+
+    def explain_end(self) -> LinkDown:
+        """Say how far the connection had come when it ended."""
+        if self._refusal is not None:
+            return LinkDown(reason=LinkDownReason.REFUSED, detail=self._refusal)
+        if self.ready_at is not None:
+            silence_s = time.monotonic() - self._last_read_at
+            self.died_silently = self.died_silently or silence_s > self._keepalive_s + 1.0
+            detail = self._goodbye or "the connection broke"
+            return LinkDown(reason=LinkDownReason.LOST, detail=detail)
+        detail = "the connection broke before the broker had answered"
+        return LinkDown(reason=LinkDownReason.UNREACHABLE, detail=detail)
+
+    def explain_socket_error(self, error: OSError) -> LinkDown:
+        """Say why a socket could not be opened or broke."""
+        failure = failure_of(error, host=self._address.host)
+        if failure is not None:
+            return LinkDown(reason=LinkDownReason.TLS, detail=failure.detail)
+        if self.ready_at is not None or self._client.socket() is not None:
+            return self.explain_end()
+        detail = error.strerror or str(error) or type(error).__name__
+        return LinkDown(reason=LinkDownReason.UNREACHABLE, detail=detail)
+
+    # ------------------------------------------------------------ paho's callbacks
+
+    def _on_connect(
+        self,
+        _client: paho.Client,
+        _userdata: object,
+        flags: paho.ConnectFlags,
+        reason_code: ReasonCode,
+        properties: Properties | None,
+    ) -> None:
+        if reason_code.is_failure:
+            self._refusal = str(reason_code)
+            self._is_version_refused = reason_code.value == mqtt5.UNSUPPORTED_VERSION
+            self._follow(reason_code, properties)
+            return
+        self.limits = mqtt5.limits_of(properties)
+        if self.limits.receive_maximum is not None:
+            self._window = min(self._window, self.limits.receive_maximum)
+        if self.limits.keepalive_s:
+            self._keepalive_s = self.limits.keepalive_s
+        self._connack = LinkUp(session_present=flags.session_present)
+
+    def _on_disconnect(
+        self,
+        _client: paho.Client,
+        _userdata: object,
+        flags: paho.DisconnectFlags,
+        reason_code: ReasonCode,
+        properties: Properties | None,
+    ) -> None:
+        if not flags.is_disconnect_packet_from_server:
+            return
+        self._goodbye = f"the broker said: {reason_code}"
+        self._follow(reason_code, properties)
+
+    def _follow(self, reason_code: ReasonCode, properties: Properties | None) -> None:
+        """Go to the server that the broker refers to, if it does."""
+        reference = mqtt5.server_reference(properties)
+        if reason_code.value in mqtt5.REFERRALS and reference is not None:
+            self._choice.refer(reference)
+
+    def _on_message(
+        self, _client: paho.Client, _userdata: object, message: paho.MQTTMessage
+    ) -> None:
+        try:
+            topic = message.topic
+        except UnicodeDecodeError:
+            _LOGGER.warning("message ignored: its topic is not UTF-8")
+            return
+        inbound = Inbound(topic=topic, payload=bytes(message.payload), retained=message.retain)
+        if self.ready_at is None:
+            self._early.append(inbound)
+        else:
+            self._emit(inbound)
+
+    def _on_publish(
+        self,
+        _client: paho.Client,
+        _userdata: object,
+        packet_id: int,
+        reason_code: ReasonCode,
+        _properties: Properties,
+    ) -> None:
+        message = self._in_flight.pop(packet_id, None)
+        if message is None:
+            return
+        if reason_code.value == mqtt5.QUOTA_EXCEEDED:
+            self._hold(message)
+            return
+        if reason_code.is_failure:
+            _LOGGER.error(
+                "the broker refused a message: topic=%s size_bytes=%s: %s",
+                message.topic,
+                len(message.payload),
+                reason_code,
+            )
+            self._outbox.count_refused()
+        else:
+            self._hold_s = _HOLD_FIRST_S
+        self._outbox.settle()
+        self._on_progress()
+
+    def _hold(self, message: Outgoing) -> None:
+        """Keep a message that the broker has no room for, and send more slowly."""
+        self._outbox.give_back([message])
+        self._hold_until = time.monotonic() + self._hold_s
+        _LOGGER.info("%s has no room; sending again in %.0f s", self._address, self._hold_s)
+        self._hold_s = min(2 * self._hold_s, _HOLD_CAP_S)
+
+    def _on_subscribe(
+        self,
+        _client: paho.Client,
+        _userdata: object,
+        packet_id: int,
+        reason_codes: list[ReasonCode],
+        _properties: Properties | None,
+    ) -> None:
+        self._unanswered.discard(packet_id)
+        if any(code.is_failure for code in reason_codes):
+            _LOGGER.error("the broker refused a subscription: %s", self._filters)
+
+
+def _has_buffered(sock: object) -> bool:
+    """Tell whether TLS holds bytes that no selector can see."""
+    pending = getattr(sock, "pending", None)
+    return bool(pending()) if callable(pending) else False
+
+
+def _begins_like_connack(sock: object) -> bool:
+    """Look at the first byte without taking it; paho would take some of HTTP for packets.
+
+    TLS and WebSocket have a handshake of their own, which other services do not pass.
+    """
+    if type(sock) is not socket.socket:
+        return True
+    try:
+        first = sock.recv(1, socket.MSG_PEEK)
+    except OSError:
+        return True  # paho will meet the same error and report it
+    return not first or first[0] == _CONNACK_BYTE
+
+
+def _watch(selector: selectors.BaseSelector, number: int, events: int) -> None:
+    """Register the socket or change what is waited for."""
+    present = selector.get_map().get(number)
+    if present is None:
+        selector.register(number, events)
+    elif present.events != events:
+        selector.modify(number, events)
