@@ -37,9 +37,15 @@ class Cohorts:
         self._draws = store.namespace("draws")
 
     def limits(self, spec: TaskSpec) -> PhaseLimits:
-        """Return how long each phase of a task's next round waits."""
+        """Return how long each phase of a task's next round waits.
+
+        Where devices sleep, never shorter than the task says: they were told so how long they may.
+        """
         first = spec.limits()
-        return first if spec.deadlines == "fixed" else self._deadlines.limits(spec.name, first)
+        if spec.deadlines == "fixed":
+            return first
+        learned = self._deadlines.limits(spec.name, first)
+        return learned.at_least(first) if self._population.has_sleepers else learned
 
     def choose(
         self, spec: TaskSpec, *, members: Set[str], ready: Set[str], attempt: int, nonce: bytes

@@ -36,6 +36,7 @@ class Population:
         self._presences: dict[str, Presence] = {}
         self._leaves_at_s: dict[str, float] = {}
         self._backends: dict[str, str] = {}
+        self._has_sleepers = False
 
     @property
     def keys(self) -> Mapping[str, bytes]:
@@ -53,6 +54,11 @@ class Population:
     def ready(self) -> Set[str]:
         """Return the devices that would answer a call: online, awake, and not away."""
         return self._ready
+
+    @property
+    def has_sleepers(self) -> bool:
+        """Tell whether some device has slept since the start, and needs phases to be long."""
+        return self._has_sleepers
 
     def presence_of(self, device: str) -> Presence | None:
         """Return what a device last said of itself; None before it said anything."""
@@ -153,6 +159,7 @@ class Population:
         """
         if device not in self._keys:
             return
+        self._has_sleepers = True
         self._online.discard(device)
         if is_counted_on:
             self._ready.add(device)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from edgefl.training.base import TrainingData
 
 _DEMO_MODEL = "spar"
+_FIRST_LIMIT_S = 30.0
 _SET_BY_DEMO = (
     "quorum",
     "survivor_floor",
@@ -115,6 +116,7 @@ def _add_submit(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     )
     _add_sum(submit)
     _add_adversary(submit)
+    _add_selection(submit)
     submit.add_argument("--epochs", type=int, default=1, help="local passes over a device's data")
     submit.add_argument("--batch-size", type=int, default=16, help="rows per local step")
     submit.add_argument("--lr", type=float, default=0.05, help="learning rate on the device")
@@ -140,8 +142,8 @@ def _add_submit(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     submit.add_argument(
         "--phase-limit-s",
         type=float,
-        default=30.0,
-        help="how long a phase waits for silent devices",
+        help="how long each phase waits for silent devices; without it, 30 s in the first rounds, "
+        "and then what the rounds before have taught",
     )
     _add_state(submit)
     add_json(submit)
@@ -168,6 +170,25 @@ def _add_sum(submit: argparse.ArgumentParser) -> None:
         type=int,
         help="with --weighted: examples beyond this do not count, 256 unless given; doubling it "
         "costs one more bit per coordinate",
+    )
+
+
+def _add_selection(submit: argparse.ArgumentParser) -> None:
+    submit.add_argument(
+        "--selection",
+        choices=["auto", "coin", "gateway"],
+        default="auto",
+        help="who takes part where there are more devices than a cohort has room for; coin: each "
+        "device throws its own coin, and nobody selects afterwards, which amplifies privacy "
+        "against those who see the released models only; gateway: devices that are fed, reliable "
+        "and waited longest, and no amplification is claimed; auto: coin where there is noise and "
+        "its amplification can be claimed",
+    )
+    submit.add_argument(
+        "--goal",
+        type=int,
+        help="survivors wanted in a round, where the gateway selects: as many more are called as "
+        "usually drop out, up to the cohort (default: a whole cohort is called)",
     )
 
 
@@ -347,10 +368,13 @@ def _task_of(
         example_clip=options.example_clip,
         server_momentum=options.server_momentum,
         server_lr=options.server_lr,
-        check_in_s=options.phase_limit_s,
-        share_keys_s=options.phase_limit_s,
-        masked_input_s=options.phase_limit_s,
-        unmasking_s=options.phase_limit_s,
+        check_in_s=_limit_s(options),
+        share_keys_s=_limit_s(options),
+        masked_input_s=_limit_s(options),
+        unmasking_s=_limit_s(options),
+        deadlines=_deadlines(options),
+        selection=options.selection,
+        goal=options.goal,
     )
     return _bundle_bytes(Path(options.model)), spec, None
 
@@ -378,7 +402,7 @@ def _demo_task_of(
             )
     bundle = demo_bundle(SPAR_RECIPE.model_seed)
     recipe = demo_task(
-        options.name, cohort=options.cohort, rounds=options.rounds, limit_s=options.phase_limit_s
+        options.name, cohort=options.cohort, rounds=options.rounds, limit_s=_limit_s(options)
     )
     spec = replace(
         recipe,
@@ -386,8 +410,20 @@ def _demo_task_of(
         corrupt_permille=_corrupt_permille(options),
         drop_permille=options.drop_permille,
         mode=options.mode,
+        deadlines=_deadlines(options),
+        selection=options.selection,
+        goal=options.goal,
     )
     return bundle, spec, held_out()
+
+
+def _limit_s(options: argparse.Namespace) -> float:
+    limit_s: float | None = options.phase_limit_s
+    return _FIRST_LIMIT_S if limit_s is None else limit_s
+
+
+def _deadlines(options: argparse.Namespace) -> str:
+    return "learned" if options.phase_limit_s is None else "fixed"
 
 
 def _bundle_bytes(path: Path) -> bytes:

@@ -1,6 +1,6 @@
 """What the gateway decides before it calls a round."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from edgefl.errors import LocalProtocolError
 from edgefl.privacy.plan import PrivacyPlan
@@ -27,6 +27,15 @@ class PhaseLimits:
     certificate_s: float = 30.0
     unmasking_s: float = 30.0
     stragglers_s: float = 2.0
+
+    def at_least(self, other: "PhaseLimits") -> "PhaseLimits":
+        """Return the longer limit for each phase."""
+        return PhaseLimits(
+            **{
+                each.name: max(getattr(self, each.name), getattr(other, each.name))
+                for each in fields(self)
+            }
+        )
 
     def of(self, phase: Phase) -> float:
         """Return the limit of an open phase."""
