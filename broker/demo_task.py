@@ -43,6 +43,7 @@ def demo_task(name: str, *, cohort: int, rounds: int, limit_s: float) -> TaskSpe
         share_keys_s=limit_s,
         masked_input_s=limit_s,
         unmasking_s=limit_s,
+        deadlines="fixed",
     )
 
 
