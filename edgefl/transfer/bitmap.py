@@ -2,8 +2,6 @@
 
 from collections.abc import Iterable
 
-from edgefl.errors import WireError
-
 
 def pack_missing(missing: Iterable[int], chunk_count: int) -> bytes:
     """Return the bitmap in which the given chunk indices are set."""
@@ -13,18 +11,11 @@ def pack_missing(missing: Iterable[int], chunk_count: int) -> bytes:
     return bytes(bitmap)
 
 
-def unpack_missing(bitmap: bytes, chunk_count: int) -> frozenset[int]:
-    """Return the chunk indices that a peer's bitmap marks.
-
-    Raises:
-        WireError: its length is wrong or it marks chunks that do not exist.
-    """
-    expected_bytes = (chunk_count + 7) // 8
-    if len(bitmap) != expected_bytes:
-        raise WireError(
-            "E-TRANSFER-WIRE", f"a bitmap of {expected_bytes} bytes", f"{len(bitmap)} bytes"
-        )
-    unused_bits = 8 * expected_bytes - chunk_count
+def unpack_missing(bitmap: bytes, chunk_count: int) -> frozenset[int] | None:
+    """Return the chunk indices that a peer's bitmap marks; None if it is not one for so many."""
+    if len(bitmap) != (chunk_count + 7) // 8:
+        return None
+    unused_bits = 8 * len(bitmap) - chunk_count
     if unused_bits and bitmap[-1] >> (8 - unused_bits):
-        raise WireError("E-TRANSFER-WIRE", f"{chunk_count} chunks in a bitmap", "bits beyond them")
+        return None
     return frozenset(index for index in range(chunk_count) if bitmap[index // 8] >> (index % 8) & 1)

@@ -1,113 +1,132 @@
-"""The receiving end of a transfer: chunks in any order, any number of times, wrong ones refused."""
+"""The receiving end of one transfer: what was granted, what arrived, when a receipt is due."""
 
-import hashlib
 from enum import Enum
 
-from edgefl.errors import LocalProtocolError, RemoteProtocolError
 from edgefl.transfer.bitmap import pack_missing
 from edgefl.transfer.manifest import Manifest
-from edgefl.transfer.messages import Chunk, Receipt
+from edgefl.transfer.messages import TransferGrant, TransferProgress
+from edgefl.transfer.stage import Stage
 
 
-class ChunkVerdict(Enum):
-    """What became of a chunk."""
+class ReceiverState(Enum):
+    """Where a transfer stands for its receiver."""
 
-    STORED = "stored"
-    DUPLICATE = "duplicate"  # it was there; its hash was right again
-    WRONG_HASH = "wrong-hash"
-    WRONG_SIZE = "wrong-size"
-    NO_SUCH_CHUNK = "no-such-chunk"
+    WAITING = "waiting"  # for a slot
+    ACTIVE = "active"  # has a slot and a window
+    PARKED = "parked"  # lost its slot by silence; what arrived is kept while there is room
+    TAKEN = "taken"  # whole and handed on; `done` follows when it is safe
 
 
 class Receiver:
-    """Collects the chunks of one blob in memory.
+    """One blob on its way in; its chunks are in the stage.
 
     Args:
-        manifest: What is to come; its size was bounded when it was read.
+        transfer_id: 8 bytes.
+        manifest: What is to come.
+        key: The blob's key in the stage.
+        stage: Where chunks go.
+        epoch: Life of this receiver, which stands in all that it says.
+        window_chunks: How many chunks may be under way.
+        receipt_s: A receipt follows a chunk after so long at the latest.
     """
 
-    def __init__(self, manifest: Manifest) -> None:
-        """Begin with nothing."""
-        self._manifest = manifest
-        # Memory follows what arrived, not what the manifest announces.
-        self._chunks: dict[int, bytes] = {}
-        self._missing = set(range(manifest.chunk_count))
-        self._is_stored = False
-        self.refused_count = 0
+    def __init__(
+        self,
+        *,
+        transfer_id: bytes,
+        manifest: Manifest,
+        key: str,
+        stage: Stage,
+        epoch: int,
+        window_chunks: int,
+        receipt_s: float,
+    ) -> None:
+        """Begin without a slot and without a place in the stage."""
+        self.transfer_id = transfer_id
+        self.manifest = manifest
+        self.key = key
+        self._stage = stage
+        self._epoch = epoch
+        self._window_chunks = min(window_chunks, manifest.chunk_count)
+        self._receipt_s = receipt_s
+        self._grant_number = 0
+        self._missing_at_receipt = manifest.chunk_count
+        self._receipt_due_s: float | None = None
+        self.state = ReceiverState.WAITING
+        self.heard_at_s = 0.0
 
     @property
-    def manifest(self) -> Manifest:
-        """What is being received."""
-        return self._manifest
+    def is_staged(self) -> bool:
+        """Tell whether it has a place in the stage."""
+        return self.state in (ReceiverState.ACTIVE, ReceiverState.PARKED)
 
     @property
     def is_whole(self) -> bool:
         """Tell whether every chunk is there."""
-        return not self._missing
+        return self.is_staged and self._stage.missing_count(self.key) == 0
 
     @property
-    def missing_count(self) -> int:
-        """How many chunks are not there yet."""
-        return len(self._missing)
+    def window_bytes(self) -> int:
+        """How much may be under way without a receipt."""
+        return self._window_chunks * self.manifest.chunk_bytes
 
-    def accept(self, chunk: Chunk) -> ChunkVerdict:
-        """Take a chunk from the peer; a wrong one changes nothing but the count of refusals."""
-        verdict = self._judge(chunk)
-        if verdict is ChunkVerdict.STORED:
-            self._chunks[chunk.index] = chunk.data
-            self._missing.discard(chunk.index)
-        elif verdict is not ChunkVerdict.DUPLICATE:
-            self.refused_count += 1
-        return verdict
+    @property
+    def receipt_due_s(self) -> float | None:
+        """When a receipt is due, if chunks came since the last one."""
+        return self._receipt_due_s if self.state is ReceiverState.ACTIVE else None
 
-    def missing(self) -> bytes:
-        """Return the bitmap of the chunks not there yet."""
-        return pack_missing(self._missing, self._manifest.chunk_count)
+    def grant(self, now_s: float, deadline_s: float) -> TransferGrant:
+        """Return the newest grant: it says what is missing, and makes all earlier ones stale."""
+        self._grant_number += 1
+        self.heard_at_s = now_s
+        self._receipt_due_s = None
+        is_active = self.state is ReceiverState.ACTIVE
+        if is_active:
+            self._missing_at_receipt = self._stage.missing_count(self.key)
+        return TransferGrant(
+            transfer_id=self.transfer_id,
+            epoch=self._epoch,
+            number=self._grant_number,
+            window_bytes=self.window_bytes if is_active else 0,
+            deadline_ms=round(1000 * deadline_s),
+            missing=self._missing(),
+        )
 
-    def blob(self) -> bytes:
-        """Return the whole.
+    def note_chunks(self, now_s: float) -> TransferProgress | None:
+        """Look at what has arrived; return a receipt after each window, or None."""
+        if self.state is not ReceiverState.ACTIVE:
+            return None
+        self.heard_at_s = now_s
+        missing_count = self._stage.missing_count(self.key)
+        arrived = self._missing_at_receipt - missing_count
+        if missing_count and arrived >= self._window_chunks:
+            return self.receipt()
+        if self._receipt_due_s is None:
+            self._receipt_due_s = now_s + self._receipt_s
+        return None
 
-        Raises:
-            LocalProtocolError: chunks are missing.
-            RemoteProtocolError: every chunk has its hash but the whole has not: the manifest
-                contradicts itself.
-        """
-        if self._missing:
-            raise LocalProtocolError(
-                "E-BLOB-INCOMPLETE", "every chunk", f"{len(self._missing)} missing"
-            )
-        whole = b"".join(self._chunks[index] for index in range(self._manifest.chunk_count))
-        if hashlib.sha256(whole).digest() != self._manifest.sha256:
-            raise RemoteProtocolError(
-                "E-BLOB-HASH", "a blob with the manifest's SHA-256", "another one"
-            )
-        return whole
+    def receipt(self) -> TransferProgress:
+        """Return what is here now."""
+        self._receipt_due_s = None
+        if self.state is ReceiverState.ACTIVE:
+            self._missing_at_receipt = self._stage.missing_count(self.key)
+        return self._progress(is_done=False)
 
-    def note_stored(self) -> None:
-        """Note that the caller has verified the whole and made it durable.
+    def done(self) -> TransferProgress:
+        """Return the last receipt: the whole is safe."""
+        return self._progress(is_done=True)
 
-        Raises:
-            LocalProtocolError: chunks are missing.
-        """
-        if self._missing:
-            raise LocalProtocolError(
-                "E-BLOB-INCOMPLETE", "every chunk", f"{len(self._missing)} missing"
-            )
-        self._is_stored = True
+    def _progress(self, *, is_done: bool) -> TransferProgress:
+        return TransferProgress(
+            transfer_id=self.transfer_id,
+            epoch=self._epoch,
+            number=self._grant_number,
+            missing=self._missing(),
+            is_done=is_done,
+        )
 
-    def receipt(self) -> Receipt:
-        """Return what to tell the sender; `is_done` only after `note_stored`."""
-        return Receipt(missing=self.missing(), is_done=self._is_stored)
-
-    def _judge(self, chunk: Chunk) -> ChunkVerdict:
-        """Compare a chunk with the manifest."""
-        manifest = self._manifest
-        if not 0 <= chunk.index < manifest.chunk_count:
-            return ChunkVerdict.NO_SUCH_CHUNK
-        if len(chunk.data) != manifest.size_of_chunk(chunk.index):
-            return ChunkVerdict.WRONG_SIZE
-        if hashlib.sha256(chunk.data).digest() != manifest.chunk_sha256s[chunk.index]:
-            return ChunkVerdict.WRONG_HASH
-        if chunk.index not in self._missing:
-            return ChunkVerdict.DUPLICATE
-        return ChunkVerdict.STORED
+    def _missing(self) -> bytes:
+        if self.is_staged:
+            return self._stage.missing(self.key)
+        count = self.manifest.chunk_count
+        return pack_missing(() if self.state is ReceiverState.TAKEN else range(count), count)

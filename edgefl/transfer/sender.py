@@ -1,174 +1,250 @@
-"""The sending end of a transfer: a small window, receipts instead of PUBACKs, resume by bitmap."""
+"""The sending end of a transfer: offers, sends within a granted window, believes receipts only.
 
+Time is an argument, and what to do is pulled by `due`. Transitions:
+
+OFFERING -> QUEUED (a grant of no window) -> SENDING (a grant) -> WHOLE (nothing is missing) ->
+DONE. From QUEUED, SENDING and WHOLE back to OFFERING when the link is new, the deadline of the
+grant has passed, or the receiver was silent for too long: the next grant says what is really
+missing, so that no chunk is sent twice on a guess. To DONE from each; to GAVE_UP by a refusal, or
+when chunks keep vanishing.
+"""
+
+from dataclasses import dataclass
 from enum import Enum
 
-from edgefl.errors import ConfigError, LocalProtocolError
 from edgefl.transfer.bitmap import unpack_missing
 from edgefl.transfer.manifest import Manifest
-from edgefl.transfer.messages import Chunk, Receipt
-from edgefl.types import Seconds
+from edgefl.transfer.messages import (
+    RefusalReason,
+    TransferAnswer,
+    TransferGrant,
+    TransferProgress,
+    TransferRefusal,
+)
 
-DEFAULT_WINDOW = 4
-DEFAULT_RESEND_S = Seconds(3.0)
-DEFAULT_MAX_SILENT_RESENDS = 20
+_FIRST_SILENCE_S = 3.0
+_LONGEST_SILENCE_S = 30.0
+_QUEUED_SILENCE_S = 30.0
+_MOST_LOST_WINDOWS = 4
+"""Windows of which nothing arrived, although the receiver answers: something swallows chunks."""
 
 
 class SenderState(Enum):
-    """Where an upload stands."""
+    """Where a transfer stands for its sender."""
 
+    OFFERING = "offering"  # waits for a grant
+    QUEUED = "queued"  # the receiver has no slot yet
     SENDING = "sending"  # chunks are missing at the receiver, as far as it has said
-    WAITING_FOR_DONE = "waiting-for-done"  # it has all chunks, but has not stored the whole yet
-    DONE = "done"  # it has stored the whole; the copy here may go
-    GAVE_UP = "gave-up"  # it has said nothing for too many re-sends
+    WHOLE = "whole"  # it has all chunks, and has not made the whole safe yet
+    DONE = "done"  # it has; the copy here may go
+    GAVE_UP = "gave-up"  # see `reason`
+
+
+class GiveUpReason(Enum):
+    """Why a sender gave up."""
+
+    TOO_LARGE = "too-large"  # the receiver's limit is below the size
+    NOT_WANTED = "not-wanted"  # the receiver has no use for it
+    TOO_MANY = "too-many"  # the receiver holds too much of this sender's already
+    BROKEN = "broken"  # the receiver cannot read what it has verified
+    CHUNKS_LOST = "chunks-lost"  # small messages pass, chunks never arrive
+
+
+class Heard(Enum):
+    """What a sender made of something that its receiver said."""
+
+    TAKEN = "taken"
+    STALE_EPOCH = "stale-epoch"  # said in an earlier life of the receiver
+    STALE_GRANT = "stale-grant"  # overtaken by a newer grant
+    MALFORMED = "malformed"  # its bitmap is not one of this blob
+    OVER = "over"  # the transfer is done or was given up
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendOffer:
+    """Send the offer, or send it again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendChunk:
+    """Send a chunk."""
+
+    index: int
+
+
+Step = SendOffer | SendChunk
+
+_GIVE_UP_OF = {
+    RefusalReason.TOO_LARGE: GiveUpReason.TOO_LARGE,
+    RefusalReason.NOT_WANTED: GiveUpReason.NOT_WANTED,
+    RefusalReason.TOO_MANY: GiveUpReason.TOO_MANY,
+    RefusalReason.BROKEN: GiveUpReason.BROKEN,
+}
+_OPEN = frozenset(
+    {SenderState.OFFERING, SenderState.QUEUED, SenderState.SENDING, SenderState.WHOLE}
+)
 
 
 class Sender:
-    """Sends one blob. Time is an argument; what to send is pulled.
-
-    Transitions: SENDING -> WAITING_FOR_DONE -> DONE, back to SENDING when a receipt misses chunks
-    again (the receiver was restarted), to DONE from each, to GAVE_UP from the first two.
+    """One transfer's sender; it knows the manifest, and its driver cuts the chunks.
 
     Args:
-        blob: The bytes.
-        manifest: Their manifest.
-        window: Chunks that may be under way without a receipt.
-        resend_s: Silence after which what is under way is sent again.
-        max_silent_resends: Re-sends without any receipt before it gives up.
-
-    Raises:
-        ConfigError: the blob does not fit the manifest, or a bound is out of range.
+        manifest: What is sent.
+        now_s: The time; the offer is due at once.
+        least_epoch: The receiver's newest life, as far as is known.
     """
 
-    def __init__(
-        self,
-        blob: bytes,
-        manifest: Manifest,
-        *,
-        window: int = DEFAULT_WINDOW,
-        resend_s: Seconds = DEFAULT_RESEND_S,
-        max_silent_resends: int = DEFAULT_MAX_SILENT_RESENDS,
-    ) -> None:
-        """Begin with nothing received at the other end."""
-        if len(blob) != manifest.size_bytes:
-            expected = f"a blob of {manifest.size_bytes} bytes"
-            raise ConfigError("E-MANIFEST", expected, f"{len(blob)} bytes")
-        if window < 1 or not resend_s > 0 or max_silent_resends < 1:
-            found = f"window {window}, resend_s {resend_s}, resends {max_silent_resends}"
-            raise ConfigError("E-TRANSFER-SETTING", "positive bounds", found)
-        self._blob = blob
+    def __init__(self, manifest: Manifest, now_s: float, *, least_epoch: int = 0) -> None:
+        """Begin with the offer."""
         self._manifest = manifest
-        self._window = window
-        self._resend_s = resend_s
-        self._max_silent_resends = max_silent_resends
-        self._missing = set(range(manifest.chunk_count))
-        self._under_way: dict[int, Seconds] = {}
-        self._asked_at: Seconds | None = None
-        self._silent_resends = 0
-        self._state = SenderState.SENDING
+        self._missing: frozenset[int] = frozenset(range(manifest.chunk_count))
+        self._under_way: set[int] = set()
+        self._window_chunks = 0
+        self._grant = (least_epoch, 0)
+        self._silence_s = _FIRST_SILENCE_S
+        self._due_at_s: float | None = now_s
+        self._ends_at_s: float | None = None
+        self._lost_windows = 0
+        self.state = SenderState.OFFERING
+        self.reason: GiveUpReason | None = None
+        self.limit_bytes = 0
         self.sent_chunk_count = 0
 
     @property
-    def state(self) -> SenderState:
-        """Where the upload stands."""
-        return self._state
+    def is_open(self) -> bool:
+        """Tell whether it is neither done nor given up."""
+        return self.state in _OPEN
 
     @property
-    def missing_count(self) -> int:
-        """How many chunks the receiver has not confirmed."""
-        return len(self._missing)
+    def manifest(self) -> Manifest:
+        """What is sent."""
+        return self._manifest
 
-    def due(self, now: Seconds) -> tuple[Chunk, ...]:
-        """Return the chunks to send now: new ones within the window, and overdue ones again.
+    @property
+    def wakes_at_s(self) -> float | None:
+        """When `due` will next have something without an answer of the receiver, or None."""
+        if not self.is_open:
+            return None
+        wishes = [wish for wish in (self._due_at_s, self._ends_at_s) if wish is not None]
+        return min(wishes, default=None)
 
-        While it waits for `done`, the last chunk is sent again when overdue: its duplicate makes
-        the receiver repeat its receipt.
-        """
-        if self._state is SenderState.SENDING:
-            return self._due_chunks(now)
-        if self._state is SenderState.WAITING_FOR_DONE and self._is_overdue(self._asked_at, now):
-            self._asked_at = now
-            if not self._count_resend():
-                return ()
-            return (self._chunk(self._manifest.chunk_count - 1),)
-        return ()
+    def due(self, now_s: float) -> list[Step]:
+        """Return what to send now: the offer if no answer came in time, or new chunks."""
+        if not self.is_open:
+            return []
+        if self._ends_at_s is not None and now_s >= self._ends_at_s:
+            self._offer_anew(now_s)
+        if self._due_at_s is not None and now_s >= self._due_at_s:
+            return self._offer(now_s)
+        return self._next_chunks(now_s) if self.state is SenderState.SENDING else []
 
-    def wakes_at(self) -> Seconds | None:
-        """Return when `due` will next have something without a receipt, or None."""
-        if self._state is SenderState.WAITING_FOR_DONE and self._asked_at is not None:
-            return Seconds(self._asked_at + self._resend_s)
-        if self._state is SenderState.SENDING and self._under_way:
-            return Seconds(min(self._under_way.values()) + self._resend_s)
-        return None
+    def on_answer(self, answer: TransferAnswer, now_s: float) -> Heard:
+        """Take what the receiver says; whatever that is, it raises nothing."""
+        if isinstance(answer, TransferProgress) and answer.is_done:
+            # Safe is safe, also if it was said before the gateway started anew.
+            is_news = self.state is not SenderState.DONE
+            self.state = SenderState.DONE
+            return Heard.TAKEN if is_news else Heard.OVER
+        if not self.is_open:
+            return Heard.OVER
+        if isinstance(answer, TransferRefusal):
+            self._give_up(_GIVE_UP_OF[answer.reason], limit_bytes=answer.limit_bytes)
+            return Heard.TAKEN
+        missing = unpack_missing(answer.missing, self._manifest.chunk_count)
+        if missing is None:
+            return Heard.MALFORMED
+        if isinstance(answer, TransferGrant):
+            return self._on_grant(answer, missing, now_s)
+        return self._on_progress(answer, missing, now_s)
 
-    def on_receipt(self, receipt: Receipt, now: Seconds) -> None:
-        """Take what the receiver says that it has.
+    def on_link_up(self, now_s: float) -> None:
+        """Note that the link is new: what was under way may be lost, and the next grant tells."""
+        if self.is_open:
+            self._under_way.clear()
+            self._silence_s = _FIRST_SILENCE_S
+            self._offer_anew(now_s)
 
-        A receipt may be older than a later one that overtook it: it can only cause a chunk to be
-        sent once more.
+    def on_epoch(self, epoch: int, now_s: float) -> None:
+        """Note that the receiver has started anew: it may have forgotten everything unfinished."""
+        if self.is_open and epoch > self._grant[0]:
+            self._grant = (epoch, 0)
+            self.on_link_up(now_s)
 
-        Raises:
-            WireError: its bitmap does not fit the blob.
-        """
-        missing = unpack_missing(receipt.missing, self._manifest.chunk_count)
-        if self._state in {SenderState.DONE, SenderState.GAVE_UP}:
-            return
-        self._silent_resends = 0
-        self._missing = set(missing)
-        self._under_way = {
-            index: sent_at for index, sent_at in self._under_way.items() if index in missing
-        }
-        if receipt.is_done and not missing:
-            self._state = SenderState.DONE
-        elif missing:
-            self._state = SenderState.SENDING
-        elif self._state is SenderState.SENDING:
-            self._state = SenderState.WAITING_FOR_DONE
-            self._asked_at = now
+    # ------------------------------------------------------------ answers
 
-    def on_link_up(self) -> None:
-        """Note that the link is new: whatever was under way may be lost and is sent at once."""
+    def _on_grant(self, grant: TransferGrant, missing: frozenset[int], now_s: float) -> Heard:
+        place = (grant.epoch, grant.number)
+        if place <= self._grant:
+            is_old_life = grant.epoch < self._grant[0]
+            return Heard.STALE_EPOCH if is_old_life else Heard.STALE_GRANT
+        is_same_life = grant.epoch == self._grant[0]
+        is_lost = bool(self._under_way) and is_same_life and self._under_way <= missing
+        self._lost_windows = self._lost_windows + 1 if is_lost else 0
+        self._grant = place
+        self._missing = missing
         self._under_way.clear()
-        self._silent_resends = 0
-        if self._state is SenderState.WAITING_FOR_DONE:
-            self._asked_at = None
+        self._window_chunks = grant.window_bytes // self._manifest.chunk_bytes
+        self._ends_at_s = now_s + grant.deadline_ms / 1000
+        if self._lost_windows >= _MOST_LOST_WINDOWS:
+            self._give_up(GiveUpReason.CHUNKS_LOST)
+        elif self._window_chunks == 0 and missing:
+            self.state = SenderState.QUEUED
+            self._due_at_s = now_s + _QUEUED_SILENCE_S
+            self._ends_at_s = None
+        else:
+            self._go_on(now_s, is_progress=not is_lost)
+        return Heard.TAKEN
 
-    def resume(self, now: Seconds) -> None:
-        """Go on after giving up.
+    def _on_progress(
+        self, progress: TransferProgress, missing: frozenset[int], now_s: float
+    ) -> Heard:
+        if progress.epoch < self._grant[0]:
+            return Heard.STALE_EPOCH
+        if (progress.epoch, progress.number) != self._grant or self._window_chunks == 0:
+            return Heard.STALE_GRANT
+        # Of receipts about one grant, an older one that was overtaken takes nothing back.
+        remaining = self._missing & missing
+        is_progress = len(remaining) < len(self._missing)
+        self._missing = remaining
+        self._under_way &= remaining
+        if is_progress:
+            self._lost_windows = 0
+        if self.state in (SenderState.SENDING, SenderState.WHOLE):
+            self._go_on(now_s, is_progress=is_progress)
+        return Heard.TAKEN
 
-        Raises:
-            LocalProtocolError: it has not given up.
-        """
-        if self._state is not SenderState.GAVE_UP:
-            raise LocalProtocolError("E-TRANSFER-STATE", "gave-up", self._state.value)
-        self._state = SenderState.SENDING if self._missing else SenderState.WAITING_FOR_DONE
-        self._asked_at = now
-        self.on_link_up()
+    def _go_on(self, now_s: float, *, is_progress: bool) -> None:
+        self.state = SenderState.SENDING if self._missing else SenderState.WHOLE
+        if is_progress:
+            self._silence_s = _FIRST_SILENCE_S
+        self._due_at_s = now_s + self._silence_s
 
-    def _due_chunks(self, now: Seconds) -> tuple[Chunk, ...]:
-        """Choose chunks in order; overdue ones first, they hold the window."""
-        overdue = sorted(
-            index for index, sent_at in self._under_way.items() if self._is_overdue(sent_at, now)
-        )
-        if overdue and not self._count_resend():
-            return ()
-        free = self._window - len(self._under_way)
-        fresh = sorted(self._missing - self._under_way.keys())[: max(free, 0)]
-        chosen = [*overdue, *fresh]
-        self._under_way.update(dict.fromkeys(chosen, now))
-        return tuple(self._chunk(index) for index in chosen)
+    def _give_up(self, reason: GiveUpReason, *, limit_bytes: int = 0) -> None:
+        self.state = SenderState.GAVE_UP
+        self.reason = reason
+        self.limit_bytes = limit_bytes
 
-    def _is_overdue(self, sent_at: Seconds | None, now: Seconds) -> bool:
-        return sent_at is None or now >= sent_at + self._resend_s
+    # ------------------------------------------------------------ what is due
 
-    def _count_resend(self) -> bool:
-        """Count a re-send without a receipt in between; tell whether to go on."""
-        self._silent_resends += 1
-        if self._silent_resends > self._max_silent_resends:
-            self._state = SenderState.GAVE_UP
-            return False
-        return True
+    def _offer_anew(self, now_s: float) -> None:
+        self.state = SenderState.OFFERING
+        self._due_at_s = now_s
+        self._ends_at_s = None
 
-    def _chunk(self, index: int) -> Chunk:
-        self.sent_chunk_count += 1
-        start = index * self._manifest.chunk_bytes
-        return Chunk(index=index, data=self._blob[start : start + self._manifest.chunk_bytes])
+    def _offer(self, now_s: float) -> list[Step]:
+        """Ask where the receiver stands; each silence is waited out twice as long."""
+        self.state = SenderState.OFFERING
+        self._due_at_s = now_s + self._silence_s
+        self._silence_s = min(2 * self._silence_s, _LONGEST_SILENCE_S)
+        return [SendOffer()]
+
+    def _next_chunks(self, now_s: float) -> list[Step]:
+        free = self._window_chunks - len(self._under_way)
+        if free <= 0:
+            return []
+        chosen = sorted(self._missing - self._under_way)[:free]
+        self._under_way.update(chosen)
+        self.sent_chunk_count += len(chosen)
+        if chosen:
+            self._due_at_s = now_s + self._silence_s
+        return [SendChunk(index=index) for index in chosen]

@@ -33,7 +33,7 @@ def frames_of(payload: bytes, chunk_bytes: int = DEFAULT_CHUNK_BYTES) -> list[by
     if len(payload) <= chunk_bytes and not payload.startswith(_MARK):
         return [payload]
     manifest = describe(payload, chunk_bytes)
-    sizes = {0: manifest.size_bytes, 1: manifest.chunk_bytes, 2: manifest.chunk_hashes}
+    sizes: wire.Body = {0: manifest.size_bytes, 1: manifest.chunk_bytes, 2: manifest.chunk_hashes}
     return [
         wire.encode([_MANIFEST, manifest.root, sizes]),
         *(

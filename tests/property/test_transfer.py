@@ -1,283 +1,435 @@
-"""Transfers end with the right blob over any lossy link; strangers' bytes raise WireError."""
+"""One transfer: cuts at every chunk boundary, damage, silence, stale answers, strangers' bytes."""
 
-import hashlib
+import itertools
 import random
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefl.errors import ConfigError, LocalProtocolError, RemoteProtocolError, WireError
+from edgefl._native import UploadStage
+from edgefl.errors import ConfigError, WireError
+from edgefl.protocol import wire
 from edgefl.transfer.bitmap import pack_missing, unpack_missing
-from edgefl.transfer.manifest import MIN_CHUNK_BYTES, Manifest, describe, split
-from edgefl.transfer.messages import Chunk, Receipt
-from edgefl.transfer.receiver import ChunkVerdict, Receiver
-from edgefl.transfer.sender import Sender, SenderState
-from edgefl.types import Seconds
+from edgefl.transfer.intake import Answer, Intake, IntakeLimits
+from edgefl.transfer.manifest import (
+    MAX_BLOB_BYTES,
+    MAX_CHUNK_BYTES,
+    MIN_CHUNK_BYTES,
+    chunks_of,
+    describe,
+)
+from edgefl.transfer.messages import (
+    RefusalReason,
+    TransferGrant,
+    TransferOffer,
+    TransferProgress,
+    TransferRefusal,
+)
+from edgefl.transfer.packets import DOWN_HEAD_BYTES, pack_chunk, pack_chunk_down, read_down
+from edgefl.transfer.sender import GiveUpReason, Heard, SendChunk, Sender, SenderState, SendOffer
+from edgefl.transfer.stage import ChunkVerdict
 
-LIMIT_BYTES = 1 << 20
+CHUNK_BYTES = 65_536
+WINDOW_BYTES = 4 * CHUNK_BYTES
+ID = b"transfer"
+MESSAGES = (TransferOffer, TransferGrant, TransferProgress, TransferRefusal)
 
 
 def make_blob(size_bytes: int, seed: int = 0) -> bytes:
     return random.Random(seed).randbytes(size_bytes)
 
 
-BLOB_SIZES = st.sampled_from(
-    [1, MIN_CHUNK_BYTES - 1, MIN_CHUNK_BYTES, MIN_CHUNK_BYTES + 1, 5 * MIN_CHUNK_BYTES, 61_234]
-)
+@dataclass
+class Link:
+    """A sender and a receiver, and how many bytes of chunks went up between them."""
+
+    blob: bytes
+    chunk_bytes: int = CHUNK_BYTES
+    limits: IntakeLimits = field(default_factory=IntakeLimits)
+    epoch: int = 1
+    now_s: float = 0.0
+    chunk_bytes_sent: int = 0
+    chunks_sent: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.manifest = describe(self.blob, self.chunk_bytes)
+        self.sender = Sender(self.manifest, self.now_s)
+        self.start_receiver()
+
+    def start_receiver(self) -> None:
+        stage = UploadStage(self.limits.staged_bytes + (1 << 20), 128)
+        self.intake = Intake(stage, epoch=self.epoch, limits=self.limits)
+
+    def tell(self, answers: list[Answer]) -> None:
+        for answer in answers:
+            self.sender.on_answer(answer.message, self.now_s)
+
+    def offer(self) -> list[Answer]:
+        return self.intake.offer("d", ID, self.manifest, self.now_s)
+
+    def send_chunk(self, index: int) -> None:
+        data = list(chunks_of(self.blob, self.chunk_bytes))[index]
+        self.chunk_bytes_sent += len(data)
+        self.chunks_sent.append(index)
+        self.tell(self.intake.chunk("d", ID, pack_chunk(index, data), self.now_s)[1])
+
+    def run(self, *, until_chunks: int | None = None) -> None:
+        """Go on until the whole is there, or until so many chunks were sent in all."""
+        for _ in range(10_000):
+            steps = self.sender.due(self.now_s)
+            for step in steps:
+                if isinstance(step, SendChunk):
+                    if until_chunks is not None and len(self.chunks_sent) >= until_chunks:
+                        return
+                    self.send_chunk(step.index)
+                else:
+                    self.tell(self.offer())
+            if self.intake.is_whole("d", ID):
+                return
+            if not steps:
+                self.now_s += 0.5
+                self.tell(self.intake.wake(self.now_s))
+        raise AssertionError("no end")
+
+    def finish(self) -> bytes:
+        self.run()
+        blob = self.intake.take("d", ID)
+        assert self.sender.state is not SenderState.DONE
+        self.tell(self.intake.done("d", ID))
+        return blob
 
 
-class LossyLink:
-    """Drops, doubles, delays, reorders and corrupts; each fate is drawn by hypothesis."""
+# ------------------------------------------------------------ cuts
 
-    def __init__(self, rng: random.Random, rates: dict[str, float]) -> None:
-        self._rng = rng
-        self._rates = rates
-        self._queue: list[object] = []
 
-    def send(self, item: object) -> None:
-        if self._rng.random() < self._rates["drop"]:
+@pytest.mark.parametrize("cut_after", range(11))
+def test_a_cut_at_any_chunk_boundary_sends_at_most_one_window_again(cut_after: int) -> None:
+    blob = make_blob(10 * CHUNK_BYTES + 123)
+    link = Link(blob)
+    link.run(until_chunks=cut_after)
+    lost_bytes = link.chunk_bytes_sent  # all that was under way when the link broke
+    link.sender.on_link_up(link.now_s)
+    assert link.finish() == blob
+    assert link.sender.state is SenderState.DONE
+    assert link.chunk_bytes_sent - len(blob) <= min(WINDOW_BYTES, lost_bytes)
+
+
+def test_chunks_that_were_lost_in_the_cut_are_all_that_is_sent_again() -> None:
+    blob = make_blob(10 * CHUNK_BYTES)
+    link = Link(blob)
+    lost: list[int] = []
+    send_chunk = link.send_chunk
+
+    def lose_second_window(index: int) -> None:
+        if index < 4:
+            send_chunk(index)
             return
-        if isinstance(item, Chunk) and self._rng.random() < self._rates["corrupt"]:
-            item = self._corrupted(item)
-        self._queue.append(item)
-        if self._rng.random() < self._rates["duplicate"]:
-            self._queue.append(item)
+        link.chunks_sent.append(index)
+        link.chunk_bytes_sent += link.manifest.size_of_chunk(index)
+        lost.append(index)
 
-    def receive(self) -> list[object]:
-        kept = [item for item in self._queue if self._rng.random() < self._rates["delay"]]
-        arrived = [item for item in self._queue if not any(item is other for other in kept)]
-        self._queue = kept
-        if self._rng.random() < self._rates["reorder"]:
-            self._rng.shuffle(arrived)
-        return arrived
-
-    def _corrupted(self, chunk: Chunk) -> Chunk:
-        data = bytearray(chunk.data)
-        data[self._rng.randrange(len(data))] ^= 1 << self._rng.randrange(8)
-        index = chunk.index if self._rng.random() < 0.5 else chunk.index + 1
-        return Chunk(index=index, data=bytes(data))
+    link.send_chunk = lose_second_window  # type: ignore[method-assign]
+    link.run(until_chunks=8)
+    assert lost == [4, 5, 6, 7]
+    link.send_chunk = send_chunk  # type: ignore[method-assign]
+    link.sender.on_link_up(link.now_s)
+    assert link.finish() == blob
+    assert link.chunk_bytes_sent - len(blob) == len(lost) * CHUNK_BYTES <= WINDOW_BYTES
 
 
-RATES = st.fixed_dictionaries(
-    {
-        "drop": st.floats(0, 0.6),
-        "duplicate": st.floats(0, 0.5),
-        "delay": st.floats(0, 0.5),
-        "reorder": st.floats(0, 1),
-        "corrupt": st.floats(0, 0.3),
-    }
-)
+def test_ten_cuts_at_half_end_with_the_right_blob() -> None:
+    blob = make_blob(20 * CHUNK_BYTES)
+    link = Link(blob)
+    link.run(until_chunks=10)
+    for _ in range(10):
+        link.sender.on_link_up(link.now_s)
+        link.run(until_chunks=len(link.chunks_sent) + 1)
+    assert link.finish() == blob
+    assert link.chunk_bytes_sent - len(blob) <= 10 * WINDOW_BYTES
+    assert link.sender.reason is None
 
 
-@settings(max_examples=60, deadline=None)
-@given(size_bytes=BLOB_SIZES, rates=RATES, seed=st.integers(0, 2**32), restarts=st.integers(0, 2))
-def test_the_blob_arrives_over_any_link_that_lets_some_through(size_bytes, rates, seed, restarts):
-    rng = random.Random(seed)
-    blob = make_blob(size_bytes, seed)
-    manifest = Manifest.from_wire(
-        describe(blob, MIN_CHUNK_BYTES).to_wire(), max_blob_bytes=LIMIT_BYTES
+def test_a_restarted_sender_is_told_what_is_missing() -> None:
+    blob = make_blob(10 * CHUNK_BYTES)
+    link = Link(blob)
+    link.run(until_chunks=7)
+    link.sender = Sender(link.manifest, link.now_s)
+    assert link.finish() == blob
+    assert link.chunk_bytes_sent - len(blob) <= WINDOW_BYTES
+
+
+def test_a_restarted_receiver_gets_all_of_it_again_and_says_nothing_false() -> None:
+    blob = make_blob(10 * CHUNK_BYTES)
+    link = Link(blob)
+    link.run(until_chunks=7)
+    link.epoch = 2
+    link.start_receiver()
+    link.sender.on_epoch(2, link.now_s)
+    assert link.finish() == blob
+    assert link.sender.state is SenderState.DONE
+
+
+# ------------------------------------------------------------ damage and silence
+
+
+def test_a_flipped_byte_is_refused_counted_and_asked_for_again() -> None:
+    blob = make_blob(6 * CHUNK_BYTES)
+    link = Link(blob)
+    link.run(until_chunks=2)
+    damaged = bytearray(pack_chunk(2, blob[2 * CHUNK_BYTES : 3 * CHUNK_BYTES]))
+    damaged[-1] ^= 1
+    verdict, _ = link.intake.chunk("d", ID, bytes(damaged), link.now_s)
+    assert verdict is ChunkVerdict.WRONG_HASH
+    assert link.intake.refused_chunks == {ChunkVerdict.WRONG_HASH: 1}
+    assert link.finish() == blob
+
+
+def test_a_chunk_that_a_broker_swallows_is_sent_again_after_silence() -> None:
+    blob = make_blob(3 * CHUNK_BYTES)
+    link = Link(blob)
+    send_chunk = link.send_chunk
+    swallowed: list[int] = []
+
+    def swallow_first(index: int) -> None:
+        if not swallowed:
+            swallowed.append(index)
+            return
+        send_chunk(index)
+
+    link.send_chunk = swallow_first  # type: ignore[method-assign]
+    assert link.finish() == blob
+    assert sorted(link.chunks_sent) == [0, 1, 2]
+
+
+def test_a_sender_whose_chunks_all_vanish_gives_up_and_says_why() -> None:
+    link = Link(make_blob(9 * CHUNK_BYTES))
+    link.send_chunk = lambda index: link.chunks_sent.append(index)  # type: ignore[method-assign]
+    with suppress(AssertionError):
+        link.run()
+    assert link.sender.state is SenderState.GAVE_UP
+    assert link.sender.reason is GiveUpReason.CHUNKS_LOST
+    assert len(link.chunks_sent) <= 5 * 4
+
+
+def test_an_unanswered_offer_is_repeated_ever_more_seldom_and_for_ever() -> None:
+    sender = Sender(describe(make_blob(10), MIN_CHUNK_BYTES), 0.0)
+    times = [now_s for now_s in range(600) if sender.due(float(now_s)) == [SendOffer()]]
+    assert times[:4] == [0, 3, 9, 21]
+    assert max(later - earlier for earlier, later in itertools.pairwise(times)) == 30
+    assert sender.state is SenderState.OFFERING
+
+
+def test_a_refusal_names_size_and_limit() -> None:
+    link = Link(make_blob(3 * CHUNK_BYTES), limits=IntakeLimits(blob_bytes=2 * CHUNK_BYTES))
+    link.sender.due(0.0)
+    link.tell(link.offer())
+    assert link.sender.state is SenderState.GAVE_UP
+    assert link.sender.reason is GiveUpReason.TOO_LARGE
+    assert (link.manifest.size_bytes, link.sender.limit_bytes) == (3 * CHUNK_BYTES, 2 * CHUNK_BYTES)
+
+
+def test_a_peer_that_offers_too_much_is_refused() -> None:
+    link = Link(make_blob(10), limits=IntakeLimits(offers_per_peer=2))
+    for name in (b"one-----", b"two-----"):
+        (answer,) = link.intake.offer("d", name, link.manifest, 0.0)
+        assert isinstance(answer.message, TransferGrant)
+    (answer,) = link.intake.offer("d", b"three---", link.manifest, 0.0)
+    assert isinstance(answer.message, TransferRefusal)
+    assert answer.message.reason is RefusalReason.TOO_MANY
+    (answer,) = link.intake.offer("e", b"three---", link.manifest, 0.0)
+    assert isinstance(answer.message, TransferGrant)
+
+
+# ------------------------------------------------------------ slots
+
+
+def test_slots_go_to_those_who_wait_when_others_end_or_fall_silent() -> None:
+    blob = make_blob(2 * MIN_CHUNK_BYTES)
+    manifest = describe(blob, MIN_CHUNK_BYTES)
+    intake = Intake(UploadStage(1 << 20, 16), epoch=1, limits=IntakeLimits(slots=1))
+
+    def windows(answers: list[Answer]) -> list[tuple[str, int]]:
+        return [
+            (answer.peer, answer.message.window_bytes)
+            for answer in answers
+            if isinstance(answer.message, TransferGrant)
+        ]
+
+    assert windows(intake.offer("a", ID, manifest, 0.0)) == [("a", 2 * MIN_CHUNK_BYTES)]
+    assert windows(intake.offer("b", ID, manifest, 0.0)) == [("b", 0)]
+    assert windows(intake.offer("c", ID, manifest, 0.0)) == [("c", 0)]
+    for index, data in enumerate(chunks_of(blob, MIN_CHUNK_BYTES)):
+        intake.chunk("a", ID, pack_chunk(index, data), 0.1)
+    assert intake.take("a", ID) == blob
+    assert windows(intake.wake(0.2)) == [("b", 2 * MIN_CHUNK_BYTES)]
+    assert windows(intake.wake(10.0)) == []
+    assert windows(intake.wake(16.0)) == [("c", 2 * MIN_CHUNK_BYTES)]  # b said nothing for 15 s
+    assert windows(intake.offer("b", ID, manifest, 17.0)) == [("b", 0)]  # back, and waits
+
+
+def test_what_silent_senders_left_makes_room_for_others() -> None:
+    blob = make_blob(4 * MIN_CHUNK_BYTES)
+    manifest = describe(blob, MIN_CHUNK_BYTES)
+    limits = IntakeLimits(slots=4, staged_bytes=4 * MIN_CHUNK_BYTES, blob_bytes=4 * MIN_CHUNK_BYTES)
+    intake = Intake(UploadStage(1 << 20, 16), epoch=1, limits=limits)
+    intake.offer("a", ID, manifest, 0.0)
+    intake.chunk("a", ID, pack_chunk(0, blob[:MIN_CHUNK_BYTES]), 0.0)
+    (answer,) = intake.offer("b", ID, manifest, 1.0)
+    assert isinstance(answer.message, TransferGrant)
+    assert answer.message.window_bytes == 0
+    *_, answer = intake.wake(16.0)
+    assert (answer.peer, intake.staged_bytes) == ("b", len(blob))
+    assert not intake.knows("a", ID)
+
+
+def test_a_slow_sender_whose_slot_was_taken_goes_on_by_its_next_chunk() -> None:
+    blob = make_blob(2 * MIN_CHUNK_BYTES)
+    manifest = describe(blob, MIN_CHUNK_BYTES)
+    intake = Intake(UploadStage(1 << 20, 16), epoch=1, limits=IntakeLimits())
+    intake.offer("a", ID, manifest, 0.0)
+    intake.wake(20.0)
+    assert intake.active_count == 0
+    verdict, answers = intake.chunk("a", ID, pack_chunk(0, blob[:MIN_CHUNK_BYTES]), 21.0)
+    assert verdict is ChunkVerdict.STORED
+    assert [answer.message.window_bytes for answer in answers] == [2 * MIN_CHUNK_BYTES]  # type: ignore[union-attr]
+
+
+# ------------------------------------------------------------ stale answers are values
+
+
+def grant(epoch: int, number: int, missing: bytes = b"\x0f") -> TransferGrant:
+    return TransferGrant(
+        transfer_id=ID,
+        epoch=epoch,
+        number=number,
+        window_bytes=WINDOW_BYTES,
+        deadline_ms=60_000,
+        missing=missing,
     )
-    sender = Sender(blob, manifest, resend_s=Seconds(3.0), max_silent_resends=10_000)
-    receiver = Receiver(manifest)
-    up, down = LossyLink(rng, rates), LossyLink(rng, {**rates, "corrupt": 0.0})
-    now = 0.0
-    restart_at = sorted(rng.randrange(5, 60) for _ in range(restarts))
-    for step in range(5000):
-        now += 1.0
-        if restart_at and step >= restart_at[0]:
-            restart_at.pop(0)
-            if not receiver.is_whole:  # a receiver that lost its memory before it stored anything
-                receiver = Receiver(manifest)
-                sender.on_link_up()
-        chunks = sender.due(Seconds(now))
-        assert len(chunks) <= 4
-        for chunk in chunks:
-            up.send(chunk)
-        for arrived in up.receive():
-            assert isinstance(arrived, Chunk)
-            verdict = receiver.accept(arrived)
-            if receiver.is_whole:
-                assert receiver.blob() == blob
-                receiver.note_stored()
-            if verdict in {ChunkVerdict.STORED, ChunkVerdict.DUPLICATE}:
-                down.send(receiver.receipt())
-        for receipt in down.receive():
-            assert isinstance(receipt, Receipt)
-            sender.on_receipt(Receipt.from_wire(receipt.to_wire()), Seconds(now))
-        if sender.state is SenderState.DONE:
-            break
+
+
+def progress(epoch: int, number: int, missing: bytes, *, is_done: bool = False) -> TransferProgress:
+    return TransferProgress(
+        transfer_id=ID, epoch=epoch, number=number, missing=missing, is_done=is_done
+    )
+
+
+def test_what_the_sender_makes_of_each_answer() -> None:
+    sender = Sender(describe(make_blob(4 * CHUNK_BYTES)), 0.0, least_epoch=5)
+    assert sender.on_answer(grant(4, 9), 0.0) is Heard.STALE_EPOCH
+    assert sender.on_answer(grant(5, 2, b"\xff"), 0.0) is Heard.MALFORMED
+    assert sender.on_answer(grant(5, 2), 0.0) is Heard.TAKEN
+    assert sender.on_answer(grant(5, 2), 0.0) is Heard.STALE_GRANT
+    assert sender.on_answer(grant(5, 1), 0.0) is Heard.STALE_GRANT
+    assert sender.on_answer(progress(5, 1, b"\x0e"), 0.0) is Heard.STALE_GRANT
+    assert sender.on_answer(progress(4, 2, b"\x0e"), 0.0) is Heard.STALE_EPOCH
+    assert sender.on_answer(progress(5, 2, b"\x0e\x00"), 0.0) is Heard.MALFORMED
+    assert sender.on_answer(progress(5, 2, b"\x0c"), 0.0) is Heard.TAKEN
+    # An older receipt that was overtaken takes nothing back.
+    assert sender.on_answer(progress(5, 2, b"\x0e"), 0.0) is Heard.TAKEN
+    assert [step.index for step in sender.due(0.0)] == [2, 3]  # type: ignore[union-attr]
+    assert sender.on_answer(progress(4, 1, b"\x00", is_done=True), 0.0) is Heard.TAKEN
     assert sender.state is SenderState.DONE
-    assert receiver.blob() == blob
+    assert sender.on_answer(grant(6, 1), 0.0) is Heard.OVER
 
 
-def test_a_clean_link_carries_each_chunk_once_within_the_window():
-    blob = make_blob(10 * MIN_CHUNK_BYTES)
-    manifest, _ = split(blob, MIN_CHUNK_BYTES)
-    sender, receiver = Sender(blob, manifest), Receiver(manifest)
-    now = Seconds(0.0)
-    first = sender.due(now)
-    assert [chunk.index for chunk in first] == [0, 1, 2, 3]
-    assert sender.due(now) == ()
-    assert sender.wakes_at() == 3.0
-    for chunk in first:
-        assert receiver.accept(chunk) is ChunkVerdict.STORED
-    sender.on_receipt(receiver.receipt(), now)
-    while chunks := sender.due(now):
-        for chunk in chunks:
-            receiver.accept(chunk)
-        sender.on_receipt(receiver.receipt(), now)
-    assert sender.state is SenderState.WAITING_FOR_DONE
-    assert sender.sent_chunk_count == 10
-    receiver.note_stored()
-    sender.on_receipt(receiver.receipt(), now)
-    assert sender.state is SenderState.DONE
+# ------------------------------------------------------------ sizes and identities
 
 
-def test_resume_by_bitmap_sends_only_what_is_missing():
-    blob = make_blob(8 * MIN_CHUNK_BYTES)
-    manifest, _ = split(blob, MIN_CHUNK_BYTES)
-    sender = Sender(blob, manifest, window=8)
-    sender.on_receipt(Receipt(missing=pack_missing({2, 5}, 8), is_done=False), Seconds(0.0))
-    assert [chunk.index for chunk in sender.due(Seconds(0.0))] == [2, 5]
+@given(size=st.integers(1, 5 * MIN_CHUNK_BYTES), chunk=st.integers(MIN_CHUNK_BYTES, 20_000))
+def test_any_size_arrives(size: int, chunk: int) -> None:
+    blob = make_blob(size)
+    link = Link(blob, chunk_bytes=chunk)
+    assert link.finish() == blob
+    assert link.chunk_bytes_sent == size
 
 
-def test_without_done_the_sender_keeps_asking_and_forgets_nothing():
-    blob = make_blob(MIN_CHUNK_BYTES)
-    manifest, _ = split(blob, MIN_CHUNK_BYTES)
-    sender, receiver = Sender(blob, manifest), Receiver(manifest)
-    receiver.accept(sender.due(Seconds(0.0))[0])
-    sender.on_receipt(receiver.receipt(), Seconds(0.0))
-    assert sender.state is SenderState.WAITING_FOR_DONE
-    assert sender.due(Seconds(1.0)) == ()
-    (again,) = sender.due(Seconds(3.0))
-    assert receiver.accept(again) is ChunkVerdict.DUPLICATE
-    # a receiver that was restarted without its chunks asks for them again
-    sender.on_receipt(Receiver(manifest).receipt(), Seconds(4.0))
-    assert sender.state is SenderState.SENDING
-    assert [chunk.index for chunk in sender.due(Seconds(7.0))] == [0]
+def test_the_id_names_context_content_and_cut() -> None:
+    blob = make_blob(3 * MIN_CHUNK_BYTES)
+    one = describe(blob, MIN_CHUNK_BYTES)
+    ids = {
+        one.transfer_id(b"a"),
+        one.transfer_id(b"b"),
+        describe(blob, MIN_CHUNK_BYTES + 1).transfer_id(b"a"),
+        describe(blob[:-1], MIN_CHUNK_BYTES).transfer_id(b"a"),
+    }
+    assert len(ids) == 4
+    assert one.transfer_id(b"a") == describe(blob, MIN_CHUNK_BYTES).transfer_id(b"a")
 
 
-def test_silence_ends_in_giving_up_and_resume_goes_on():
-    blob = make_blob(MIN_CHUNK_BYTES)
-    manifest, _ = split(blob, MIN_CHUNK_BYTES)
-    sender = Sender(blob, manifest, max_silent_resends=2)
-    sent = [len(sender.due(Seconds(3.0 * step))) for step in range(5)]
-    assert sent == [1, 1, 1, 0, 0]
-    assert sender.state is SenderState.GAVE_UP
-    assert sender.wakes_at() is None
-    sender.resume(Seconds(100.0))
-    assert len(sender.due(Seconds(100.0))) == 1
-    with pytest.raises(LocalProtocolError):
-        sender.resume(Seconds(100.0))
+@pytest.mark.parametrize("chunk_bytes", [0, MIN_CHUNK_BYTES - 1, MAX_CHUNK_BYTES + 1])
+def test_chunk_sizes_outside_of_the_range_are_refused(chunk_bytes: int) -> None:
+    with pytest.raises(ConfigError, match="E-CHUNK-SIZE"):
+        describe(b"x", chunk_bytes)
 
 
-@given(count=st.integers(1, 70), data=st.data())
-def test_bitmaps_come_back(count, data):
-    missing = data.draw(st.frozensets(st.integers(0, count - 1)))
+def test_a_large_offer_is_still_small() -> None:
+    manifest = describe(bytes(1 << 20), CHUNK_BYTES)
+    hashes = MAX_BLOB_BYTES // CHUNK_BYTES * 32
+    assert len(manifest.chunk_hashes) == 16 * 32
+    assert hashes < CHUNK_BYTES
+
+
+# ------------------------------------------------------------ strangers' bytes
+
+
+@given(missing=st.frozensets(st.integers(0, 99)), count=st.integers(100, 140))
+def test_bitmaps_round_trip(missing: frozenset[int], count: int) -> None:
     assert unpack_missing(pack_missing(missing, count), count) == missing
 
 
-@given(count=st.integers(1, 70), bitmap=st.binary(max_size=12))
-def test_foreign_bitmaps_raise_wire_error_or_mark_real_chunks(count, bitmap):
-    try:
-        missing = unpack_missing(bitmap, count)
-    except WireError:
-        return
-    assert pack_missing(missing, count) == bitmap
+@given(bitmap=st.binary(max_size=20), count=st.integers(1, 120))
+def test_any_bitmap_is_read_or_refused(bitmap: bytes, count: int) -> None:
+    missing = unpack_missing(bitmap, count)
+    assert missing is None or pack_missing(missing, count) == bitmap
 
 
-JUNK = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.binary(max_size=70) | st.text(),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.integers(0, 6) | st.text(max_size=2), inner, max_size=6)
-    ),
-    max_leaves=12,
+values = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**64), 2**64 - 1),
+    st.binary(max_size=80),
+    st.text(max_size=8),
+    st.lists(st.integers(0, 9), max_size=3),
 )
 
 
-@given(data=JUNK)
-def test_junk_raises_only_wire_error(data):
-    for read in (
-        lambda: Manifest.from_wire(data, max_blob_bytes=LIMIT_BYTES),
-        lambda: Chunk.from_wire(data),
-        lambda: Receipt.from_wire(data),
-    ):
-        with suppress(WireError):
-            read()
+@given(kind=st.sampled_from(MESSAGES), body=st.dictionaries(st.integers(0, 6), values, max_size=7))
+def test_any_body_is_read_or_refused_by_name(
+    kind: type[TransferOffer], body: dict[int, wire.WireValue]
+) -> None:
+    with suppress(WireError):
+        message = kind.from_body(body)
+        assert kind.from_body(message.to_body()) == message
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        (1, b"short"),
-        (1, "text"),
-        (2, 0),
-        (2, -1),
-        (2, True),
-        (2, LIMIT_BYTES + 1),
-        (2, 2 * MIN_CHUNK_BYTES + 1),
-        (2, 1 << 70),
-        (3, 1),
-        (3, 1 << 20),
-        (3, MIN_CHUNK_BYTES + 1),
-        (4, b""),
-        (4, bytes(63)),
-        (4, bytes(96)),
-        (4, None),
-    ],
-)
-def test_a_manifest_with_one_wrong_field_is_refused(key, value):
-    blob = make_blob(MIN_CHUNK_BYTES + 1)
-    good = describe(blob, MIN_CHUNK_BYTES).to_wire()
-    assert Manifest.from_wire({**good, 99: "newer"}, max_blob_bytes=LIMIT_BYTES).chunk_count == 2
-    with pytest.raises(WireError):
-        Manifest.from_wire({**good, key: value}, max_blob_bytes=LIMIT_BYTES)
+def test_an_offer_that_contradicts_itself_is_refused() -> None:
+    manifest = describe(make_blob(3 * MIN_CHUNK_BYTES), MIN_CHUNK_BYTES)
+    offer = TransferOffer(message_kind=4, head=b"\xa0", bulk_key=0, manifest=manifest)
+    assert TransferOffer.from_body(wire.as_body(wire.decode(wire.encode(offer.to_body())))) == offer
+    for key, wrong in ((3, 1), (3, 10**9), (4, 10), (5, b"short"), (4, 2**60)):
+        with pytest.raises(WireError):
+            TransferOffer.from_body({**offer.to_body(), key: wrong})
 
 
-def test_wrong_chunks_change_nothing():
-    blob = make_blob(2 * MIN_CHUNK_BYTES + 10)
-    manifest, chunks = split(blob, MIN_CHUNK_BYTES)
-    receiver = Receiver(manifest)
-    wrong = [
-        (Chunk(index=0, data=chunks[1]), ChunkVerdict.WRONG_HASH),
-        (Chunk(index=2, data=chunks[0]), ChunkVerdict.WRONG_SIZE),
-        (Chunk(index=0, data=chunks[0][:-1]), ChunkVerdict.WRONG_SIZE),
-        (Chunk(index=3, data=chunks[0]), ChunkVerdict.NO_SUCH_CHUNK),
-        (Chunk(index=1 << 62, data=chunks[0]), ChunkVerdict.NO_SUCH_CHUNK),
-    ]
-    assert [receiver.accept(chunk) for chunk, _ in wrong] == [verdict for _, verdict in wrong]
-    assert (receiver.missing_count, receiver.refused_count) == (3, 5)
-    with pytest.raises(LocalProtocolError):
-        receiver.blob()
-    with pytest.raises(LocalProtocolError):
-        receiver.note_stored()
+@given(payload=st.binary(max_size=40))
+def test_any_down_packet_is_read_or_none(payload: bytes) -> None:
+    packet = read_down(payload)
+    assert (packet is not None) == (len(payload) >= DOWN_HEAD_BYTES and payload[0] == 2)
 
 
-def test_a_manifest_whose_whole_contradicts_its_chunks_is_found():
-    blob = make_blob(2 * MIN_CHUNK_BYTES)
-    good, chunks = split(blob, MIN_CHUNK_BYTES)
-    lying = Manifest(
-        sha256=hashlib.sha256(b"another").digest(),
-        size_bytes=good.size_bytes,
-        chunk_bytes=good.chunk_bytes,
-        chunk_sha256s=good.chunk_sha256s,
-    )
-    receiver = Receiver(lying)
-    for index, data in enumerate(chunks):
-        receiver.accept(Chunk(index=index, data=data))
-    with pytest.raises(RemoteProtocolError, match="E-BLOB-HASH"):
-        receiver.blob()
+def test_a_down_packet_carries_an_up_packet() -> None:
+    packet = read_down(pack_chunk_down(ID, 7, b"data"))
+    assert packet is not None
+    assert (packet.transfer_id, bytes(packet.packet)) == (ID, pack_chunk(7, b"data"))
 
 
-def test_misuse_is_refused():
-    with pytest.raises(ConfigError):
-        describe(b"")
-    with pytest.raises(ConfigError):
-        describe(b"x", 10)
-    with pytest.raises(ConfigError):
-        Sender(b"x", describe(b"xy"))
-    with pytest.raises(ConfigError):
-        Sender(b"x", describe(b"x"), window=0)
+@given(packet=st.binary(max_size=60))
+def test_any_chunk_packet_gets_a_verdict(packet: bytes) -> None:
+    link = Link(make_blob(MIN_CHUNK_BYTES), chunk_bytes=MIN_CHUNK_BYTES)
+    assert link.intake.chunk("d", ID, packet, 0.0)[0] is ChunkVerdict.NO_SUCH_TRANSFER
+    link.offer()
+    assert not link.intake.chunk("d", ID, packet, 0.0)[0].is_taken

@@ -1,11 +1,7 @@
 """Large messages: split into packets, and put together again whatever the network does."""
 
 import asyncio
-import hashlib
 import random
-import tracemalloc
-from dataclasses import replace
-from typing import cast
 
 import pytest
 from hypothesis import given
@@ -13,8 +9,6 @@ from hypothesis import strategies as st
 
 from edgefl.errors import WireError
 from edgefl.protocol import wire
-from edgefl.transfer.manifest import Manifest, split
-from edgefl.transfer.messages import Chunk
 from edgefl.transport.base import Inbound, LinkUp
 from edgefl.transport.framing import FramedTransport, Reassembler, frames_of
 from edgefl.transport.memory import MemoryBroker, MemoryTransport
@@ -28,10 +22,6 @@ def blob(size_bytes: int, seed: int = 1) -> bytes:
 
 def feed(reassembler: Reassembler, packets: list[bytes], topic: str = "t") -> list[bytes]:
     return [whole for packet in packets if (whole := reassembler.accept(topic, packet)) is not None]
-
-
-def frame(kind: int, sha256: bytes, content: dict[int, object]) -> bytes:
-    return wire.encode([kind, sha256, cast("wire.Body", content)])
 
 
 def test_a_small_message_travels_as_it_is() -> None:
@@ -121,33 +111,3 @@ def test_a_framed_transport_carries_any_size(size: int) -> None:
         raise AssertionError("no message")
 
     assert asyncio.run(exchange()) == message
-
-
-def test_a_manifest_that_contradicts_its_chunks_stops_nothing() -> None:
-    message = blob(3 * CHUNK_BYTES)
-    manifest, chunks = split(message, CHUNK_BYTES)
-    lying = replace(manifest, sha256=hashlib.sha256(b"another").digest())
-    packets = [frame(0, lying.sha256, lying.to_wire())]
-    for index, data in enumerate(chunks):
-        chunk = Chunk(index=index, data=data)
-        packets.append(frame(1, lying.sha256, chunk.to_wire()))
-    reassembler = Reassembler()
-    with pytest.raises(WireError, match="E-BLOB-HASH"):
-        feed(reassembler, packets)
-    assert feed(reassembler, frames_of(message, CHUNK_BYTES)) == [message]
-
-
-def test_an_announced_size_costs_no_memory() -> None:
-    size_bytes, chunk_bytes = 64 << 20, 64 << 10
-    hashes = tuple(bytes(32) for _ in range(size_bytes // chunk_bytes))
-    manifest = Manifest(
-        sha256=bytes(32), size_bytes=size_bytes, chunk_bytes=chunk_bytes, chunk_sha256s=hashes
-    )
-    packet = frame(0, manifest.sha256, manifest.to_wire())
-    reassembler = Reassembler()
-    tracemalloc.start()
-    try:
-        feed(reassembler, [packet])
-        assert tracemalloc.get_traced_memory()[1] < size_bytes // 16
-    finally:
-        tracemalloc.stop()
