@@ -102,8 +102,14 @@ class ActiveTask:
             limits=limits,
         )
 
-    def commit(self, finished: RoundFinished) -> bool:
-        """Step the model by a committed round's sum; return False if there is none."""
+    def commit(self, finished: RoundFinished, expected: float | None = None) -> bool:
+        """Step the model by a committed round's sum; return False if there is none.
+
+        Args:
+            finished: The round.
+            expected: Where coins chose the cohort, how many they bring in the mean: who came is
+                chance that the amplification counts on, so nothing released may depend on it.
+        """
         if finished.total is None or finished.plan is None:
             return False
         plan, privacy = finished.plan, finished.plan.privacy
@@ -118,7 +124,9 @@ class ActiveTask:
                 rotation_seed=rotation_seed(plan.session_id),
             ),
             # Unweighted: everybody in the plan, a number that no device's data decides.
-            denominator=finished.total_weight if privacy.weight_bound > 1 else plan.size,
+            denominator=finished.total_weight
+            if privacy.weight_bound > 1
+            else max(1.0, plan.size if expected is None else expected),
             momentum=self.spec.server_momentum,
             server_lr=self.spec.server_lr,
         )

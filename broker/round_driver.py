@@ -21,7 +21,7 @@ from broker.reports import (
 )
 from broker.round_opening import RoundOpener
 from broker.round_record import closed_round, spend_of
-from broker.selection import claimed_rate
+from broker.selection import claimed_rate, expected_size
 from broker.settings import GatewaySettings, LedgerStore
 from broker.task_book import TaskBook
 from broker.task_state import encode_task_state, task_key
@@ -283,7 +283,8 @@ class RoundDriver:
         self._cohorts.note(report, current.machine.limits)
         changes = closing_changes(report)
         effects: list[GatewayEffect] = []
-        if task.commit(effect):
+        drawn = expected_size(current.call.coin, len(current.machine.population))
+        if task.commit(effect, drawn):
             changes[task_key(task.spec.name)] = encode_task_state(task.state)
             effects.append(task.model_changed())
         self._store.put_many(changes)

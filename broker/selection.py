@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from broker.standings import Standing
 from broker.task import TaskSpec
-from edgefl.privacy.sampling import ALWAYS, CoinRounds, coin_for, likeliest_coin
+from edgefl.privacy.sampling import ALWAYS, COIN_SIDES, CoinRounds, coin_for, likeliest_coin
 from edgefl.protocol.presence import PowerBucket
 
 _LEAST_RELIABILITY = 0.5
@@ -102,6 +102,11 @@ def claimed_rate(spec: TaskSpec, *, members: int, coin: int) -> float:
         attempts=spec.rounds * spec.max_attempts,
     )
     return rounds.claimable_rate(spec.delta)
+
+
+def expected_size(coin: int, members: int) -> float | None:
+    """Return how many devices a coin brings in the mean; None where all take part."""
+    return None if coin == ALWAYS else members * coin / COIN_SIDES
 
 
 def _coin_of(spec: TaskSpec, able: int) -> int | None:

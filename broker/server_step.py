@@ -25,7 +25,7 @@ def apply_step(
     state: ModelState,
     total: NDArray[np.float64],
     *,
-    denominator: int,
+    denominator: float,
     momentum: float,
     server_lr: float,
 ) -> ModelState:
@@ -35,8 +35,9 @@ def apply_step(
         state: The model before it.
         total: float64 [d], sum of the survivors' noised updates.
         denominator: What the sum is divided by, at least 1: in a plain sum the devices in the
-            session plan, fixed before any update exists (docs/privacy.md); in a weighted one the
-            sum of the survivors' weights, which comes out of the same masked vector.
+            session plan, or those that coins were expected to bring, fixed before any update exists
+            (docs/privacy.md); in a weighted one the sum of the survivors' weights, which comes out
+            of the same masked vector.
         momentum: Share of the last velocity that is kept.
         server_lr: Factor on the velocity.
 
