@@ -68,10 +68,21 @@ def _refused_more(fields: dict[str, Json]) -> str:
 
 
 def _enrolment(fields: dict[str, Json]) -> str:
+    leaving = fields.get("leaving")
+    names = ", ".join(str(name) for name in leaving[:8]) if isinstance(leaving, list) else ""
+    out = f", {len(leaving)} revoked have to leave ({names})" if isinstance(leaving, list) else ""
     return (
-        f"{fields['waiting']} devices wait to be enrolled: sign roster-request.json with "
+        f"{fields['waiting']} devices wait to be enrolled{out}: sign roster-request.json with "
         "'edgefl roster sign' and put the result beside it as roster.cbor"
     )
+
+
+def _enrolment_state(fields: dict[str, Json]) -> str:
+    device, why = fields["device"], f" ({fields['why']})" if fields["why"] else ""
+    line = f"{device} is {fields['state']}{why}, key {fields['fingerprint']}"
+    if fields["state"] != "pending":
+        return line
+    return f"{line}: compare it with the board's, then 'edgefl devices accept {device}'"
 
 
 def _waiting(fields: dict[str, Json]) -> str:
@@ -108,6 +119,7 @@ _FORMATTERS = {
     "key-epoch-full": _key_epoch_full,
     "refused-more": _refused_more,
     "enrolment": _enrolment,
+    "enrolment-state": _enrolment_state,
     "phase": _phase,
     "round": _round,
     "waiting": _waiting,

@@ -8,8 +8,11 @@ the rooms: `uplinks.py` (what devices send), `population.py` (who is there), `ke
 from collections.abc import Set
 
 from broker.active_task import ActiveTask
+from broker.admissions import Admissions, open_desk
 from broker.cohorts import Cohorts
+from broker.enrolment_events import EnrolmentEvent
 from broker.enrolment_requests import EnrolmentRequests
+from broker.enrolments import Enrolments
 from broker.events import (
     EvaluationEnded,
     GatewayEffect,
@@ -93,6 +96,7 @@ class GatewayCore:
         self._told_most_sleep_s = 0
         self._refusals = Refusals()
         self._requests = EnrolmentRequests(self._key_epochs.enrolment)
+        desk = open_desk(settings, store, self._mailer)
         self._rounds = RoundDriver(
             settings=settings,
             store=store,
@@ -106,6 +110,13 @@ class GatewayCore:
             notices=self._notices,
             history=self._history,
         )
+        self._admissions = Admissions(
+            desk,
+            population=self._population,
+            key_epochs=self._key_epochs,
+            requests=self._requests,
+            rounds=self._rounds,
+        )
         self._uplinks = Uplinks(
             settings=settings,
             mailer=self._mailer,
@@ -115,6 +126,7 @@ class GatewayCore:
             opener=opener,
             rounds=self._rounds,
             sightings=self._sightings,
+            admissions=self._admissions,
         )
 
     # ------------------------------------------------------------ public
@@ -189,6 +201,11 @@ class GatewayCore:
         return self._history
 
     @property
+    def enrolments(self) -> Enrolments | None:
+        """Who was let in; None where everybody is; for reading."""
+        return None if self._admissions.desk is None else self._admissions.desk.enrolments
+
+    @property
     def sightings(self) -> Sightings:
         """How devices were last seen; for reading."""
         return self._sightings
@@ -197,7 +214,7 @@ class GatewayCore:
         """Take one event and return what to do, in order. A peer's bytes raise nothing."""
         effects = self._dispatch(event, now_s)
         if self._requests.is_due(now_s):
-            effects += self._requests.look(self._population.keys, now_s)
+            effects += self._requests.look(self._population.keys, now_s, self._admissions.leaving)
         if self._is_linked:
             effects += self._rounds.maybe_open(now_s)
             effects += self._tell_most_sleep()
@@ -222,6 +239,8 @@ class GatewayCore:
             effects = self._key_epochs.on_roster(event.content, now_s)
             self._population.follow(self._key_epochs.enrolment.identity_keys)
             return effects
+        if isinstance(event, EnrolmentEvent):
+            return self._admissions.handle(event, now_s)
         return self._on_woken(now_s)
 
     # ------------------------------------------------------------ link

@@ -90,6 +90,9 @@ class Enrolment:
         if not self.is_automatic:
             raise ConfigError("E-ENROLMENT", "the enrolment key on this gateway", "an operator's")
         enrolled = {} if self.roster is None else {e.device: e for e in self.roster.entries}
+        # A name that was freed and taken by another board leaves with this roster, and comes back
+        # with the next: no roster may give a name another key.
+        changed = {d for d, e in enrolled.items() if known.get(d, e.identity_key) != e.identity_key}
         today = max(0, int(wall_s // _DAY_S))
         taken = {entry.identity_key for entry in enrolled.values()}
         new = [
@@ -97,9 +100,22 @@ class Enrolment:
             for device, key in known.items()
             if device not in enrolled and key not in taken
         ]
-        return self._keep(
-            sign_roster(self.roster, self._fleet, [*enrolled.values(), *new], self._signing_key)
-        )
+        kept = [entry for device, entry in enrolled.items() if device not in changed]
+        if not kept and not new and self.roster is not None:
+            return self.roster  # It cannot be empty.
+        return self._keep(sign_roster(self.roster, self._fleet, [*kept, *new], self._signing_key))
+
+    def expel(self, device: str) -> Roster | None:
+        """Sign a roster without a device; None where that is not this gateway's to do.
+
+        A roster cannot be empty: the last device stays in it, and nobody calls it.
+        """
+        if self.roster is None or not self.is_automatic:
+            return None
+        left = [entry for entry in self.roster.entries if entry.device != device]
+        if not left or len(left) == self.roster.size:
+            return None
+        return self._keep(sign_roster(self.roster, self._fleet, left, self._signing_key))
 
     def take(self, content: bytes) -> Roster | None:
         """Take a roster file that the operator brought; None where it is the one that is known.

@@ -46,21 +46,28 @@ class EnrolmentRequests:
         """Tell whether to look now."""
         return self._is_worth_a_look and (self._free_at_s is None or now_s >= self._free_at_s)
 
-    def look(self, known: Mapping[str, bytes], now_s: float) -> list[GatewayEffect]:
+    def look(
+        self, known: Mapping[str, bytes], now_s: float, leaving: tuple[str, ...] = ()
+    ) -> list[GatewayEffect]:
         """Ask for all devices that are not enrolled, if they are others than the last time.
 
         Args:
             known: Identity key by device.
             now_s: The time, of a clock that does not go back.
+            leaving: Devices in the roster that are out.
         """
         self._is_worth_a_look = False
         taken = set(self._enrolment.identity_keys.values())
         wanted = {device: key for device, key in known.items() if key not in taken}
-        if not wanted or wanted == self._asked_for:
+        asked = {**wanted, **dict.fromkeys(leaving, b"")}
+        if not asked or asked == self._asked_for:
             return []
-        self._asked_for = wanted
+        self._asked_for = asked
         is_rested = self._free_at_s is None or now_s >= self._free_at_s + self._pause_s
         longer_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
         self._pause_s = SHORTEST_PAUSE_S if is_rested else longer_s
         self._free_at_s = now_s + self._pause_s
-        return [EnrolmentWanted(devices=wanted), enrolment_report(len(wanted))]
+        request = EnrolmentWanted(devices=wanted, leaving=leaving)
+        if not leaving:
+            return [request, enrolment_report(len(wanted))]
+        return [request, enrolment_report(len(wanted), leaving)]

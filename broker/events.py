@@ -6,9 +6,17 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from broker.enrolment_events import EnrolmentEffect, EnrolmentEvent
 from broker.task import TaskSpec
 from edgefl.protocol.events import Unmasked, UnmaskJob
-from edgefl.transport.core_events import Arrived, LinkLost, LinkRestored, Publish, Woken
+from edgefl.transport.core_events import (
+    Acknowledge,
+    Arrived,
+    LinkLost,
+    LinkRestored,
+    Publish,
+    Woken,
+)
 
 Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
 
@@ -67,6 +75,7 @@ GatewayEvent = (
     | UnmaskingEnded
     | EvaluationEnded
     | RosterBrought
+    | EnrolmentEvent
 )
 
 
@@ -76,9 +85,11 @@ class EnrolmentWanted:
 
     Attributes:
         devices: Identity key by device.
+        leaving: Devices in the roster that are out.
     """
 
     devices: dict[str, bytes]
+    leaving: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,4 +131,13 @@ class Reported:
     fields: dict[str, Json]
 
 
-GatewayEffect = Publish | RunUnmasking | ModelChanged | TaskEnded | EnrolmentWanted | Reported
+GatewayEffect = (
+    Publish
+    | Acknowledge
+    | RunUnmasking
+    | ModelChanged
+    | TaskEnded
+    | EnrolmentWanted
+    | EnrolmentEffect
+    | Reported
+)

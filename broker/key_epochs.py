@@ -143,6 +143,16 @@ class KeyEpochs:
         """Note that a device is gone."""
         return self._feed(DeviceLeft(device=device), now_s)
 
+    def expel(self, device: str, now_s: float) -> list[GatewayEffect]:
+        """Go on without a device; where this gateway signs the roster, it is in it no more."""
+        effects = self.on_gone(device, now_s)
+        roster = self._enrolment.expel(device)
+        return (
+            effects
+            if roster is None
+            else [*effects, *self._feed(RosterSigned(roster=roster), now_s)]
+        )
+
     def on_message(
         self, device: str, message: EpochDeviceMessage, now_s: float
     ) -> list[GatewayEffect]:

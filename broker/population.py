@@ -125,6 +125,19 @@ class Population:
         self._names.pop(self._keys.get(device, b""), None)
         self._keys[device], self._names[identity_key] = identity_key, device
 
+    def forget(self, device: str) -> None:
+        """Know a device no more."""
+        key = self._keys.pop(device, None)
+        if key is None:
+            return
+        self._names.pop(key, None)
+        self._presences.pop(device, None)
+        self._leaves_at_s.pop(device, None)
+        self._backends.pop(device, None)
+        self._online.discard(device)
+        self._ready.discard(device)
+        self._store.delete(_PREFIX + device)
+
     def is_heard(self, device: str) -> bool:
         """Note a sign of life of a known device; return True if it was not online."""
         if device not in self._keys:

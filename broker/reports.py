@@ -1,11 +1,11 @@
 """What the gateway tells its operator, as data: one `Reported` for each kind of line."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from broker.events import EvaluationEnded, Json, Reported
-from broker.round_record import RoundSpend
+from broker.round_record import RoundBytes, RoundSpend
 from broker.task import TaskSpec
 from edgefl.errors import EdgeflError
 from edgefl.privacy.plan import PrivacyPlan
@@ -78,9 +78,12 @@ def key_epoch_full_report(full: EpochFull) -> Reported:
     )
 
 
-def enrolment_report(wanted: int) -> Reported:
-    """Devices wait for an operator to sign them into the roster."""
-    return Reported(kind="enrolment", fields={"waiting": wanted})
+def enrolment_report(wanted: int, leaving: Sequence[str] = ()) -> Reported:
+    """Devices wait for an operator to sign them into the roster, or out of it."""
+    fields: dict[str, Json] = {"waiting": wanted}
+    if leaving:
+        fields["leaving"] = list(leaving)
+    return Reported(kind="enrolment", fields=fields)
 
 
 def roster_refused_report(error: EdgeflError) -> Reported:
@@ -165,7 +168,7 @@ def round_report(
     *,
     delta: float,
     spend: RoundSpend,
-    mean_bytes: tuple[float, float],
+    traffic: RoundBytes,
     backends: Mapping[str, str],
 ) -> Reported:
     """A round is over.
@@ -174,10 +177,10 @@ def round_report(
         report: The machine's own.
         delta: Of the epsilons.
         spend: Of the task, with this round's charge, if there is one.
-        mean_bytes: (sent, received) by a device, mean.
+        traffic: Of the whole attempt.
         backends: By survivor, what it says that it trains with: `onnx/cpu` and the like.
     """
-    sent, received = mean_bytes
+    devices = max(1, traffic.devices)
     phases: list[Json] = [
         {
             "phase": count.phase.name,
@@ -208,8 +211,10 @@ def round_report(
             "trained_on": dict(backends) if len(backends) <= MOST_NAMED else {},
             "phases": phases,
             "dropouts": dropouts,
-            "up_bytes_per_device": sent,
-            "down_bytes_per_device": received,
+            "up_bytes_per_device": traffic.up / devices,
+            "down_bytes_per_device": traffic.down / devices,
+            "up_bytes": traffic.up,
+            "down_bytes": traffic.down,
             "epsilon_server": spend.server,
             "epsilon_release": spend.release,
             "epsilon_two_devices": spend.two_devices,

@@ -4,7 +4,7 @@ The gateway writes who wants in; the operator signs it elsewhere (`edgefl roster
 roster beside it, where a running gateway finds it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -28,11 +28,12 @@ class RosterFolder:
         self._folder = folder
         self._seen: tuple[int, int] | None = None
 
-    def write_request(self, devices: Mapping[str, bytes]) -> None:
-        """Write who wants to be enrolled, in one step.
+    def write_request(self, devices: Mapping[str, bytes], leaving: Sequence[str] = ()) -> None:
+        """Write who wants to be enrolled and who is out, in one step.
 
         Args:
             devices: Identity key by device.
+            leaving: Devices in the roster that are out.
         """
         now = datetime.now(UTC).isoformat(timespec="seconds")
         write_request(
@@ -41,6 +42,7 @@ class RosterFolder:
                 RosterCandidate(device=device, identity_key=key, first_seen=now)
                 for device, key in sorted(devices.items())
             ],
+            leaving,
         )
 
     def read_new_roster(self) -> bytes | None:

@@ -143,6 +143,13 @@ class RoundDriver:
             return []
         return self._settle(self._round.handle(event, now_s), now_s)
 
+    def expel(self, device: str, now_s: float) -> list[GatewayEffect]:
+        """Wait no more for a device that is out; what it gave before stays in the sum."""
+        current = self._round
+        if current is None or device not in current.machine.population:
+            return []
+        return self._settle(current.remove(device, DropReason.REVOKED, now_s), now_s)
+
     def on_unmasked(self, attempt: int, result: Unmasked, now_s: float) -> list[GatewayEffect]:
         """Take the result of the unmasking job; one of an earlier attempt changes nothing."""
         is_current = self._round is not None and self._round.call.attempt == attempt
@@ -289,11 +296,12 @@ class RoundDriver:
             effects.append(task.model_changed())
         self._store.put_many(changes)
         backends = self._population.backends(report.survivors)
+        traffic = self._mailer.total_bytes()
         spend = spend_of(task.spec, task.privacy, self._ledger.ledger)
         record = closed_round(
             report,
             closed_at_s=self._settings.wall_clock_s(),
-            traffic=self._mailer.total_bytes(),
+            traffic=traffic,
             spend=spend,
             backends=backends,
         )
@@ -303,7 +311,7 @@ class RoundDriver:
                 report,
                 delta=task.spec.delta,
                 spend=spend,
-                mean_bytes=self._mailer.mean_bytes(),
+                traffic=traffic,
                 backends=backends,
             )
         )

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from broker.device_authority import DeviceAuthority
 from edgefl._native import SigningKey
 from edgefl.privacy.ledger import Ledger, LedgerEntry, Release
 from edgefl.types import FleetName
@@ -30,6 +31,7 @@ class GatewaySettings:
     Attributes:
         signing_key: The gateway's identity; devices pin it.
         enrolment_key: Who signs the roster away from this gateway; None lets the gateway sign it.
+        authority: Makes devices' certificates; with it, only devices that were let in take part.
         answer_s: How long devices have for each step of a new key epoch.
         wall_clock_s: Seconds since 1970, for the day of an enrolment.
         grace_s: How long a device may be gone before a round stops waiting for it.
@@ -45,6 +47,7 @@ class GatewaySettings:
     signing_key: SigningKey
     least_agent_version: str
     enrolment_key: bytes | None = None
+    authority: DeviceAuthority | None = None
     answer_s: float = 10.0
     wall_clock_s: Callable[[], float] = time.time
     grace_s: float = 1.0

@@ -3,6 +3,7 @@
 import hashlib
 
 from broker.admission import admit
+from broker.admissions import Admissions
 from broker.enrolment_requests import EnrolmentRequests
 from broker.events import GatewayEffect, Reported
 from broker.key_epochs import KeyEpochs
@@ -15,6 +16,7 @@ from broker.settings import GatewaySettings
 from broker.sightings import Sightings
 from edgefl.errors import RemoteProtocolError, WireError
 from edgefl.protocol import topics
+from edgefl.protocol.enrolment_messages import RenewalRequest
 from edgefl.protocol.envelope import Envelope, open_envelope, require_device_message
 from edgefl.protocol.epoch_messages import EPOCH_DEVICE_MESSAGES
 from edgefl.protocol.events import DeviceOnline
@@ -37,6 +39,7 @@ class Uplinks:
         opener: Takes deposits.
         rounds: Takes what belongs to a round.
         sightings: Remembers, for the operator, how devices were last seen.
+        admissions: Says who may take part, and takes what belongs to enrolment.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class Uplinks:
         opener: RoundOpener,
         rounds: RoundDriver,
         sightings: Sightings,
+        admissions: Admissions,
     ) -> None:
         """Prepare."""
         self._settings = settings
@@ -60,9 +64,13 @@ class Uplinks:
         self._desk = opener.desk
         self._rounds = rounds
         self._sightings = sightings
+        self._admissions = admissions
 
     def on_arrived(self, event: Arrived, now_s: float) -> list[GatewayEffect]:
         """Take a packet from a device's topic."""
+        claim = topics.claim_of(event.topic)
+        if claim is not None:
+            return [*self._admissions.on_arrived(claim, event), *acknowledge(event)]
         try:
             device = topics.device_of(event.topic)
             if event.topic == topics.status(self._settings.fleet, device):
@@ -106,8 +114,8 @@ class Uplinks:
         message = require_device_message(envelope.message)
         if envelope.header.sender != device:
             raise WireError("E-WIRE-SENDER", "the sender that the topic names", "another")
-        is_hello = isinstance(message, Hello)
-        key = message.identity_key if is_hello else self._population.key_of(device)
+        said_key = message.identity_key if isinstance(message, Hello) else None
+        key = said_key or self._population.key_of(device)
         if key is None:
             # Its hello got lost; it says hello again at the next connection.
             return acknowledge(event)
@@ -134,6 +142,10 @@ class Uplinks:
     ) -> list[GatewayEffect]:
         least, enrolment = self._settings.least_agent_version, self._key_epochs.enrolment
         digest = hashlib.sha256(payload).digest()
+        refusal = self._admissions.refusal_of(device, message.identity_key)
+        if refusal is not None:
+            rejection = Rejection(code="E-NOT-ENROLLED", text=refusal, digest=digest)
+            return [self._mailer.to_device(device, rejection)]
         admitted = admit(device, message, digest, self._population, enrolment, least)
         if isinstance(admitted, Rejection):
             return [self._mailer.to_device(device, admitted)]
@@ -144,6 +156,7 @@ class Uplinks:
         effects += self._on_heard(device, now_s)
         self._population.note_backend(device, message.backend)
         self._sightings.note_hello(device, message.agent_version, now_s)
+        effects += self._admissions.on_hello(device)
         effects += self._key_epochs.on_hello(device, message, now_s)
         return [*effects, *self._rounds.remind_if_waited_for(device, now_s)]
 
@@ -160,6 +173,8 @@ class Uplinks:
         is_settled, effects = self._desk.receive(device, attempt, message, cohort)
         if isinstance(message, EPOCH_DEVICE_MESSAGES):
             effects += self._key_epochs.on_message(device, message, now_s)
+        elif isinstance(message, RenewalRequest):
+            effects += self._admissions.on_renewal(device, message)
         elif attempt > 0:
             effects += self._rounds.on_message(device, envelope.header, message, now_s)
         return is_settled, effects

@@ -38,6 +38,8 @@ class DropReason(Enum):
     BAD_MESSAGE = "bad-message"
     CUT_OFF = "cut-off"
     """It shared keys, but too few of its neighbours did to protect its update."""
+    REVOKED = "revoked"
+    """The operator put it out of the fleet."""
 
 
 class LeaveReason(IntEnum):

@@ -89,13 +89,20 @@ def read_enrolment_key(path: Path) -> SigningKey:
     return SigningKey.from_seed(Seed.from_bytes(secret))
 
 
-def write_request(path: Path, candidates: Sequence[RosterCandidate]) -> None:
+def write_request(
+    path: Path, candidates: Sequence[RosterCandidate], leaving: Sequence[str] = ()
+) -> None:
     """Write the devices that ask to be enrolled, for the holder of the enrolment key.
+
+    Args:
+        path: The file.
+        candidates: Who asks.
+        leaving: Devices of the roster before that the gateway's operator has revoked.
 
     Raises:
         ConfigError: E-ENROLMENT-FILE, it cannot be written.
     """
-    rows = [
+    rows: list[dict[str, str | bool]] = [
         {
             "device": candidate.device,
             "identity_key": candidate.identity_key.hex(),
@@ -103,15 +110,39 @@ def write_request(path: Path, candidates: Sequence[RosterCandidate]) -> None:
         }
         for candidate in candidates
     ]
+    rows += [{"device": device, "leaves": True} for device in leaving]
     _replace(path, (json.dumps(rows, indent=1) + "\n").encode())
 
 
 def read_request(path: Path) -> tuple[RosterCandidate, ...]:
-    """Read a gateway's request. Security: nothing in it is signed; a person has to judge it.
+    """Read who asks in a gateway's request.
+
+    Security: nothing in it is signed; a person has to judge it.
 
     Raises:
         ConfigError: E-ENROLMENT-FILE, or E-ROSTER-REQUEST where it is malformed.
     """
+    rows = enumerate(_read_rows(path), start=1)
+    return tuple(_read_candidate(path, number, row) for number, row in rows if not _leaves(row))
+
+
+def read_leaving(path: Path) -> tuple[str, ...]:
+    """Read which devices a gateway's request names as revoked.
+
+    Raises:
+        ConfigError: E-ENROLMENT-FILE, or E-ROSTER-REQUEST where it is malformed.
+    """
+    rows = [row for row in _read_rows(path) if _leaves(row)]
+    if not all(isinstance(row.get("device"), str) for row in rows):
+        raise _bad_request(path, "a row that leaves without a device")
+    return tuple(str(parse_device_id(row["device"])) for row in rows)
+
+
+def _leaves(row: dict[str, str]) -> bool:
+    return isinstance(row, dict) and bool(row.get("leaves", False))
+
+
+def _read_rows(path: Path) -> list[dict[str, str]]:
     content = _read(path, _REQUEST_BYTES, "a roster request")
     try:
         rows = json.loads(content)
@@ -119,7 +150,7 @@ def read_request(path: Path) -> tuple[RosterCandidate, ...]:
         raise _bad_request(path, "text that is no JSON") from None
     if not isinstance(rows, list) or len(rows) > MAX_ROSTER:
         raise _bad_request(path, type(rows).__name__)
-    return tuple(_read_candidate(path, number, row) for number, row in enumerate(rows, start=1))
+    return rows
 
 
 def write_roster(path: Path, roster: Roster) -> None:
