@@ -15,6 +15,7 @@ class LinkDownReason(StrEnum):
     """Why the link to the broker is not usable."""
 
     UNREACHABLE = "unreachable"  # nothing accepts a connection there (yet)
+    SILENT = "silent"  # something accepts, but has not answered in time
     NOT_MQTT = "not-mqtt"  # something accepts, but does not answer like a broker
     REFUSED = "refused"  # the broker answered and said no
     TLS = "tls"  # the certificates of the two ends do not satisfy each other

@@ -157,8 +157,8 @@ class MqttTransport:
         self._link.wake()
 
     def acknowledge(self, tickets: Sequence[int]) -> None:
-        """Do nothing: paho acknowledges what it hands over, and a broker stands between."""
-        del tickets
+        """Tell the broker that messages are safe; without `acknowledges_late` it knew before."""
+        self._link.acknowledge(tickets)
 
     async def close(self) -> None:
         """Flush for up to two seconds, DISCONNECT normally, and end `events`."""

@@ -5,6 +5,7 @@ import selectors
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 
 import paho.mqtt.client as paho
@@ -30,6 +31,9 @@ _FILTERS_PER_SUBSCRIBE = 8
 """AWS IoT's limit; others allow more."""
 _PING_PATIENCE_S = 20.0
 _LOCAL_TRIAL_S = 1.0
+_ANSWER_FACTOR = 2
+"""A cluster that has just lost a node answers only after it has chosen new leaders."""
+_TICKET_BITS, _TICKET_MASK = 16, 0xFFFF
 _HOLD_FIRST_S, _HOLD_CAP_S = 1.0, 30.0
 _HEADER_ROOM_BYTES = 64
 """Fixed header, topic length, packet id and properties of a PUBLISH, with some to spare."""
@@ -44,6 +48,7 @@ class MqttConnection:
         will: What the broker says when this process vanishes.
         outbox: Messages to send.
         filters: Subscriptions; may grow meanwhile.
+        number: Of this connection in the life of the link; part of its tickets.
         emit: Takes events in order; may block.
         on_progress: Called when the outbox has shrunk.
     """
@@ -55,6 +60,7 @@ class MqttConnection:
         will: Will | None,
         outbox: Outbox,
         filters: Sequence[str],
+        number: int,
         emit: Callable[[TransportEvent], None],
         on_progress: Callable[[], None],
     ) -> None:
@@ -66,6 +72,8 @@ class MqttConnection:
         self._keepalive_s = choice.keepalive_s
         self._outbox = outbox
         self._filters = filters
+        self._number = number
+        self._safe: deque[int] = deque()
         self._emit = emit
         self._on_progress = on_progress
         self._asked_count = 0
@@ -97,6 +105,7 @@ class MqttConnection:
             protocol=MQTTProtocolVersion.MQTTv5 if self._speaks_5 else MQTTProtocolVersion.MQTTv311,
             transport="websockets" if self._address.scheme.is_websocket else "tcp",
             reconnect_on_failure=False,
+            manual_ack=settings.acknowledges_late,
         )
         client.connect_timeout = settings.connect_timeout_s
         client.max_inflight_messages = settings.max_in_flight
@@ -134,7 +143,7 @@ class MqttConnection:
         A broker on this machine that knows MQTT 5 answers at once; amqtt, which does not, stays
         silent and would cost each client the whole time.
         """
-        patience_s = self._settings.connect_timeout_s
+        patience_s = _ANSWER_FACTOR * self._settings.connect_timeout_s
         is_trial = self._speaks_5 and self._settings.version is MqttVersion.AUTO
         if is_trial and is_loopback(self._address.host):
             return min(patience_s, _LOCAL_TRIAL_S)
@@ -179,6 +188,7 @@ class MqttConnection:
         down = self._overdue(deadline)
         if down is not None:
             return down
+        self._acknowledge()
         self._pump()
         sock = self._client.socket()
         if sock is None:
@@ -205,7 +215,7 @@ class MqttConnection:
         if self.ready_at is None:
             detail = "connected, but no answer to CONNECT or SUBSCRIBE"
             is_late = now > deadline
-            return LinkDown(reason=LinkDownReason.NOT_MQTT, detail=detail) if is_late else None
+            return LinkDown(reason=LinkDownReason.SILENT, detail=detail) if is_late else None
         if now > self._last_read_at + self._keepalive_s + _PING_PATIENCE_S:
             self.died_silently = True
             return LinkDown(reason=LinkDownReason.LOST, detail="no answer to a ping")
@@ -306,6 +316,19 @@ class MqttConnection:
         )
         self._outbox.count_refused()
         return True
+
+    def acknowledge(self, ticket: int) -> None:
+        """Note that a message is safe; may be called in any thread, followed by a wake-up.
+
+        Tickets of earlier connections are of no use: the broker sends their messages again.
+        """
+        if ticket >> _TICKET_BITS == self._number:
+            self._safe.append(ticket & _TICKET_MASK)
+
+    def _acknowledge(self) -> None:
+        """Tell the broker what is safe."""
+        while self._safe:
+            self._client.ack(self._safe.popleft(), 1)
 
     # ------------------------------------------------------------ the end
 
@@ -411,8 +434,14 @@ class MqttConnection:
             topic = message.topic
         except UnicodeDecodeError:
             _LOGGER.warning("message ignored: its topic is not UTF-8")
+            self._client.ack(message.mid, message.qos)
             return
-        inbound = Inbound(topic=topic, payload=bytes(message.payload), retained=message.retain)
+        ticket = None
+        if self._settings.acknowledges_late and message.qos == 1:
+            ticket = self._number << _TICKET_BITS | message.mid
+        inbound = Inbound(
+            topic=topic, payload=bytes(message.payload), retained=message.retain, ticket=ticket
+        )
         if self.ready_at is None:
             self._early.append(inbound)
         else:

@@ -29,6 +29,8 @@ class LinkHistory:
         self._quick_loss_count = 0
         self._last_reason: LinkDownReason | None = None
         self._down = LinkDown(reason=LinkDownReason.UNREACHABLE)
+        self._silent_count = 0
+        self._was_ever_ready = False
         self.was_stable = False
         self.is_news = True
 
@@ -59,6 +61,7 @@ class LinkHistory:
         self._quick_loss_count = (
             self._quick_loss_count + 1 if was_lost and had_session and not self.was_stable else 0
         )
+        down = self._judge_silence(down, is_ready=ready_at is not None)
         if was_lost and blame_count >= QUICK_LOSSES:
             detail = f"the broker closed the link {blame_count} times at the same message"
             down = LinkDown(reason=LinkDownReason.MESSAGE_REFUSED, detail=detail)
@@ -69,6 +72,18 @@ class LinkHistory:
         self._last_reason = down.reason
         self._down = down
         return down
+
+    def _judge_silence(self, down: LinkDown, *, is_ready: bool) -> LinkDown:
+        """Take what has never said anything, three times in a row, for no broker at all.
+
+        One that has answered before is busy, or its cluster is choosing a leader.
+        """
+        self._was_ever_ready = self._was_ever_ready or is_ready
+        is_silent = down.reason is LinkDownReason.SILENT
+        self._silent_count = self._silent_count + 1 if is_silent else 0
+        if self._silent_count < QUICK_LOSSES or self._was_ever_ready:
+            return down
+        return LinkDown(reason=LinkDownReason.NOT_MQTT, detail=down.detail)
 
     def remind(self, now: float, *, waiting_for: str) -> None:
         """Log what is waited for every 10 s without a link; after ten minutes more seldom.

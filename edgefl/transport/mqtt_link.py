@@ -5,12 +5,13 @@ raises ends one connection and never the thread. A fresh paho client is made for
 what was not acknowledged lives in the outbox, not in paho.
 """
 
+import itertools
 import logging
 import random
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from edgefl.transport.backoff import Backoff
 from edgefl.transport.base import LinkDown, LinkDownReason, TransportEvent, Will
@@ -83,6 +84,14 @@ class MqttLink:
             self._filters.append(topic_filter)
             self.wake()
 
+    def acknowledge(self, tickets: Sequence[int]) -> None:
+        """Tell the broker that messages are safe, where the settings say that this waits."""
+        connection = self._connection
+        if connection is not None and tickets:
+            for ticket in tickets:
+                connection.acknowledge(ticket)
+            self.wake()
+
     def move_to(self, reference: str) -> bool:
         """Leave the present broker for another one.
 
@@ -124,7 +133,9 @@ class MqttLink:
             cap_s=settings.backoff_cap_s,
             draw=random.random,  # spreads reconnections; guards nothing
         )
-        while not self._closing.is_set():
+        for number in itertools.count():
+            if self._closing.is_set():
+                break
             address = self._choice.address
             connection = MqttConnection(
                 settings,
@@ -132,6 +143,7 @@ class MqttLink:
                 self._will,
                 self._outbox,
                 self._filters,
+                number,
                 self._emit,
                 self._on_progress,
             )

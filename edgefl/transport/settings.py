@@ -39,6 +39,9 @@ class MqttSettings:
         session_expiry_s: How long the broker shall keep subscriptions and messages for a client
             that is away. MQTT 5 takes nothing said as 0; 3.1.1 has only the broker's own setting.
         clean_start: Begin with an empty session, and leave none behind.
+        acknowledges_late: Give each message a ticket, and tell the broker that it arrived only when
+            `acknowledge` is called with it; for a receiver that must not lose what is not yet on
+            its disk. Beyond `receive_maximum` unacknowledged messages the broker sends no more.
         receive_maximum: Messages that the broker may send ahead of their acknowledgement.
         max_outbox_messages: Bound on waiting messages.
         max_outbox_bytes: Bound on the sum of their payloads.
@@ -60,6 +63,7 @@ class MqttSettings:
     backoff_cap_s: float = 2.0
     session_expiry_s: int = _DAY_S
     clean_start: bool = False
+    acknowledges_late: bool = False
     receive_maximum: int = 64
     max_outbox_messages: int = 256
     max_outbox_bytes: int = 16 << 20

@@ -7,6 +7,7 @@ from edgefl.transport.mqtt_history import LinkHistory
 
 LOST = LinkDown(reason=LinkDownReason.LOST)
 UNREACHABLE = LinkDown(reason=LinkDownReason.UNREACHABLE)
+SILENT = LinkDown(reason=LinkDownReason.SILENT)
 
 
 def history() -> LinkHistory:
@@ -95,3 +96,13 @@ def test_the_log_says_every_ten_seconds_what_is_waited_for(caplog):
 def test_a_board_without_network_for_a_day_logs_little(caplog):
     lines = reminders(caplog, range(0, 86_400, 2))
     assert 180 < len(lines) < 220  # 60 in the first ten minutes, then six an hour
+
+
+def test_silence_without_end_is_no_broker():
+    downs = [(SILENT, None, float(k), 0) for k in range(4)]
+    assert reasons(history(), downs) == [LinkDownReason.SILENT] * 2 + [LinkDownReason.NOT_MQTT] * 2
+
+
+def test_a_broker_that_has_answered_once_may_be_silent_for_long():
+    downs = [(LOST, 0.0, 0.5, 0), *((SILENT, None, float(k), 0) for k in range(1, 9))]
+    assert LinkDownReason.NOT_MQTT not in reasons(history(), downs)
