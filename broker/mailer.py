@@ -77,13 +77,6 @@ class Mailer:
         """Start to count anew."""
         self._traffic = {}
 
-    def mean_bytes(self) -> tuple[float, float]:
-        """Return (sent, received) bytes, mean over the devices that sent or received any."""
-        devices = max(1, len(self._traffic))
-        sent = sum(traffic.up_bytes for traffic in self._traffic.values())
-        received = sum(traffic.down_bytes for traffic in self._traffic.values())
-        return sent / devices, received / devices
-
     def total_bytes(self) -> RoundBytes:
         """Return what all devices together sent and received since the last reset."""
         traffic = self._traffic.values()

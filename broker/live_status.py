@@ -1,0 +1,286 @@
+"""The status of a gateway that runs, read from its core and from what it reported."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from broker.core import GatewayCore
+from broker.device_list import (
+    DeviceFact,
+    DeviceLink,
+    DeviceState,
+    device_fingerprint,
+    devices_document,
+    rounds_by_device,
+    state_of,
+)
+from broker.disk_room import disk_fact
+from broker.events import Json, Reported
+from broker.open_round import OpenRound
+from broker.problems import (
+    Problem,
+    device_problems,
+    disk_problems,
+    refusal_problems,
+    round_problems,
+    spend_problems,
+)
+from broker.round_record import RoundSpend, record_to_json, spend_of
+from broker.status import (
+    BrokerFact,
+    GatewayFacts,
+    OpenRoundFact,
+    TaskFact,
+    WaitFact,
+    status_document,
+)
+from broker.task import TaskSpec
+from broker.task_state import RUNNING
+from edgefl.protocol.presence import PowerBucket, PresenceKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkWords:
+    """How the gateway is reached, for people.
+
+    Attributes:
+        kind: "endpoint" or "external".
+        addresses: URLs.
+        counters: Of the endpoint, where it has any.
+    """
+
+    kind: str
+    addresses: tuple[str, ...]
+    counters: Callable[[], Mapping[str, int]] = field(default=dict)
+
+
+class LiveStatus:
+    """Looks at a running gateway. It only reads, and is called from the gateway's own loop.
+
+    Args:
+        core: The gateway.
+        fleet: Its fleet.
+        version: Of edgefl.
+        state_dir: Where its state lies.
+        link: How it is reached.
+    """
+
+    def __init__(
+        self, core: GatewayCore, *, fleet: str, version: str, state_dir: Path, link: LinkWords
+    ) -> None:
+        """Begin to look."""
+        self._core = core
+        self._fleet = fleet
+        self._version = version
+        self._state_dir = state_dir
+        self._link = link
+        self._started_at_s = time.time()
+        self._phase: tuple[Json, Json] = (None, None)
+        self._phase_since_s = time.monotonic()
+        self._refusals: Counter[str] = Counter()
+        self._refused_tasks: dict[str, str] = {}
+
+    # ------------------------------------------------------------ what happens
+
+    def on_report(self, report: Reported) -> None:
+        """Take what the gateway tells its operator."""
+        fields = report.fields
+        if report.kind == "phase":
+            self._phase = (fields["attempt"], fields["phase"])
+            self._phase_since_s = time.monotonic()
+        elif report.kind == "refused":
+            self._refusals[str(fields["code"])] += 1
+        elif report.kind == "refused-more":
+            more = fields["more"]
+            self._refusals[str(fields["code"])] += more if isinstance(more, int) else 0
+        elif report.kind == "task-refused":
+            self._refused_tasks[str(fields["task"])] = str(fields["why"])
+
+    # ------------------------------------------------------------ documents
+
+    def status(self) -> dict[str, Json]:
+        """Return the status; no device's name is in it."""
+        return status_document(self.facts())
+
+    def rounds(self, task: str | None, most: int) -> list[Json]:
+        """Return the newest closed rounds whole, newest last; no device's name is in them."""
+        wanted = [r for r in self._core.history.recent if task is None or r.task == task]
+        return [record_to_json(record) for record in wanted[max(0, len(wanted) - most) :]]
+
+    def devices(self, *, with_rounds: bool) -> dict[str, Json]:
+        """Return the devices by name, for the operator."""
+        devices = self._devices()
+        if not with_rounds:
+            return devices_document(devices, rounds_remembered=None)
+        members = self._core.history.reader.members()
+        counts = rounds_by_device(members)
+        counted = [replace(one, rounds=counts.get(one.name, 0)) for one in devices]
+        return devices_document(counted, rounds_remembered=len(members))
+
+    def facts(self) -> GatewayFacts:
+        """Gather what a status is made of."""
+        core = self._core
+        counts = self._counts()
+        tasks = self._tasks()
+        rounds = tuple(core.history.recent)
+        disk = disk_fact(self._state_dir)
+        keys = core.key_epochs.keys
+        return GatewayFacts(
+            fleet=self._fleet,
+            version=self._version,
+            at_s=time.time(),
+            started_at_s=self._started_at_s,
+            is_automatic=core.key_epochs.enrolment.is_automatic,
+            broker=BrokerFact(
+                kind=self._link.kind,
+                addresses=self._link.addresses,
+                is_linked=core.is_linked,
+                counters=self._link.counters(),
+            ),
+            devices=counts,
+            key_epoch_members=None if keys is None else len(keys.devices),
+            open_round=self._open_round(core.open_round),
+            waiting=self._waiting(),
+            tasks=tasks,
+            rounds=rounds,
+            disk=disk,
+            refusals=dict(self._refusals),
+            problems=[
+                *device_problems(
+                    known=counts["known"],
+                    online=counts["online"],
+                    pending=counts[DeviceState.PENDING.value],
+                    has_task=bool(core.tasks),
+                    is_linked=core.is_linked,
+                ),
+                *round_problems(rounds),
+                *spend_problems(
+                    {
+                        task.name: (task.spend.server, task.epsilon_budget)
+                        for task in tasks
+                        if task.outcome == RUNNING and task.spend is not None
+                    }
+                ),
+                *self._task_problems(),
+                *refusal_problems(self._refusals),
+                *disk_problems(disk.free_bytes),
+            ],
+        )
+
+    # ------------------------------------------------------------ helpers
+
+    def _task_problems(self) -> list[Problem]:
+        return [
+            Problem(code="task-refused", text=f"task {name} is refused: {why}")
+            for name, why in sorted(self._refused_tasks.items())
+        ]
+
+    def _devices(self) -> list[DeviceFact]:
+        population, now_s, wall_s = self._core.population, time.monotonic(), time.time()
+        enrolment = self._core.key_epochs.enrolment
+        roster = enrolment.identity_keys
+        backends = population.backends(population.keys)
+        facts = []
+        for name, key in population.keys.items():
+            seen, presence = self._core.sightings.of(name), population.presence_of(name)
+            bucket = PowerBucket.UNKNOWN if presence is None else presence.bucket
+            facts.append(
+                DeviceFact(
+                    name=name,
+                    state=state_of(key, roster, name, is_automatic=enrolment.is_automatic),
+                    link=self._link_of(name),
+                    fingerprint=device_fingerprint(key),
+                    heard_at_s=None if seen is None else wall_s - (now_s - seen.heard_at_s),
+                    backend=backends.get(name, ""),
+                    version="" if seen is None else seen.agent_version,
+                    battery="" if bucket is PowerBucket.UNKNOWN else bucket.value,
+                    is_available=None if presence is None else presence.is_available,
+                )
+            )
+        return facts
+
+    def _link_of(self, device: str) -> DeviceLink:
+        population = self._core.population
+        if device not in population.online():
+            return DeviceLink.OFFLINE
+        presence = population.presence_of(device)
+        is_asleep = presence is not None and presence.kind is PresenceKind.SLEEPING
+        return DeviceLink.ASLEEP if is_asleep else DeviceLink.ONLINE
+
+    def _counts(self) -> dict[str, int]:
+        population, enrolment = self._core.population, self._core.key_epochs.enrolment
+        roster = enrolment.identity_keys
+        links = Counter(self._link_of(name) for name in population.keys)
+        states = Counter(
+            state_of(key, roster, name, is_automatic=enrolment.is_automatic)
+            for name, key in population.keys.items()
+        )
+        return {
+            "known": len(population.keys),
+            **{link.value: links[link] for link in DeviceLink if link is not DeviceLink.UNKNOWN},
+            **{state.value: states[state] for state in DeviceState},
+        }
+
+    def _open_round(self, current: OpenRound | None) -> OpenRoundFact | None:
+        if current is None:
+            return None
+        call, machine = current.call, current.machine
+        is_current = self._phase == (call.attempt, machine.phase.name)
+        return OpenRoundFact(
+            task=call.task,
+            round_number=call.round_number,
+            attempt=call.attempt,
+            phase=machine.phase,
+            expected=machine.expected,
+            needed=machine.needed,
+            arrived=machine.arrived,
+            since_s=time.monotonic() - self._phase_since_s if is_current else None,
+        )
+
+    def _waiting(self) -> WaitFact | None:
+        notice = self._core.waiting
+        if notice is None:
+            return None
+        have, need = notice.fields["have"], notice.fields["need"]
+        if not isinstance(have, int) or not isinstance(need, int):
+            return None
+        return WaitFact(what=str(notice.fields["for"]), have=have, need=need)
+
+    def _tasks(self) -> list[TaskFact]:
+        core = self._core
+        ended = [
+            self._task_fact(task.spec, task.committed, task.outcome, task.reason, None)
+            for task in core.ended_tasks
+        ]
+        running = [
+            self._task_fact(
+                task.spec,
+                task.state.committed,
+                RUNNING,
+                "",
+                spend_of(task.spec, task.privacy, core.ledger),
+            )
+            for task in core.tasks
+        ]
+        return [*ended, *running]
+
+    def _task_fact(
+        self, spec: TaskSpec, committed: int, outcome: str, reason: str, spend: RoundSpend | None
+    ) -> TaskFact:
+        history = self._core.history
+        if spend is None:  # Over: what stood after its last round.
+            mine = [record.spend for record in history.recent if record.task == spec.name]
+            spend = next((one for one in reversed(mine) if one is not None), None)
+        return TaskFact(
+            name=spec.name,
+            outcome=outcome,
+            reason=reason,
+            committed=committed,
+            wanted=spec.rounds,
+            spend=spend,
+            epsilon_budget=spec.epsilon_budget,
+            delta=spec.delta,
+            metrics=history.metrics(spec.name),
+        )

@@ -1,0 +1,1 @@
+"""The files of the status page; `broker.page_files` serves them."""
