@@ -16,6 +16,7 @@ from broker.events import (
 from broker.settings import GatewaySettings
 from edgefl.privacy.ledger import Ledger, LedgerEntry, Release
 from edgefl.protocol import topics, unmasking
+from edgefl.storage.batch import BatchStore
 from edgefl.storage.memory import MemoryFile, MemoryStore
 from edgefl.transport.core_events import Arrived, LinkRestored, Publish, Woken
 from firmware_sim.clock import VirtualClock
@@ -72,6 +73,7 @@ class SimulatedGateway:
         # One stream over all lives: a restarted gateway never draws a nonce again.
         self._entropy = InsecureSeededEntropy(seed, _CLIENT)
         self._core: GatewayCore | None = None
+        self._store = BatchStore(MemoryStore("gateway", file=self._disk), namespace="gateway")
         self._life = 0
         self._submitted: list[TaskSubmitted] = []
         self._wakeup_s: float | None = None
@@ -80,9 +82,10 @@ class SimulatedGateway:
     def start(self) -> None:
         """Start the process from its disk, connect, and find the tasks handed in before."""
         self._life += 1
+        self._store = BatchStore(MemoryStore("gateway", file=self._disk), namespace="gateway")
         core = GatewayCore(
             settings=self._settings,
-            store=MemoryStore("gateway", file=self._disk),
+            store=self._store,
             ledger=self.ledger,
             entropy=self._entropy,
         )
@@ -115,7 +118,9 @@ class SimulatedGateway:
         """Give an event to the core, and carry out what it wants."""
         if self._core is None:
             return
-        for effect in self._core.handle(event, self._clock.now_s):
+        effects = self._core.handle(event, self._clock.now_s)
+        self._store.batch.commit()
+        for effect in effects:
             self._carry_out(effect)
         self._schedule_wakeup()
 

@@ -36,6 +36,16 @@ class KeyValueStore(Protocol):
             StorageError: it cannot be written; the earlier state stands.
         """
 
+    def put_across(self, changes: Mapping[str, Mapping[str, bytes | None]]) -> None:
+        """Store values of several namespaces in one transaction; None deletes.
+
+        Args:
+            changes: New value by key by namespace.
+
+        Raises:
+            StorageError: they cannot be written; the earlier state stands.
+        """
+
     def delete(self, key: str) -> None:
         """Delete a key; an absent one is fine.
 

@@ -51,6 +51,15 @@ class MemoryStore:
             else:
                 self._rows[key] = bytes(value)
 
+    def put_across(self, changes: Mapping[str, Mapping[str, bytes | None]]) -> None:
+        """Store values of several namespaces; None deletes."""
+        self._require_open()
+        for rows in changes.values():
+            for key in rows:
+                require_key(key)
+        for namespace, rows in changes.items():
+            self.namespace(namespace).put_many(rows)
+
     def delete(self, key: str) -> None:
         """Delete a key; an absent one is fine."""
         self.put_many({key: None})

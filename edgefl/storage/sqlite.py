@@ -1,6 +1,7 @@
 """The key-value store on disk: SQLite in WAL mode, one writer process, checksummed rows."""
 
 import hashlib
+import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -86,19 +87,39 @@ class SqliteStore:
         Raises:
             StorageError: it cannot be written; the earlier state stands.
         """
-        for key in changes:
-            require_key(key)
+        self.put_across({self._namespace: changes})
+
+    def put_across(self, changes: Mapping[str, Mapping[str, bytes | None]]) -> None:
+        """Store values of several namespaces in one transaction; None deletes.
+
+        Raises:
+            StorageError: they cannot be written; the earlier state stands.
+        """
+        for rows in changes.values():
+            for key in rows:
+                require_key(key)
+        tables = [
+            (self if name == self._namespace else self.namespace(name), rows)
+            for name, rows in changes.items()
+        ]
+        with self._file.transaction() as database:
+            has_deleted = [table._write(database, rows) for table, rows in tables]  # noqa: SLF001
+        if any(has_deleted):
+            self._file.cut_log()
+
+    def _write(self, database: sqlite3.Connection, changes: Mapping[str, bytes | None]) -> bool:
+        """Write within a transaction, and return whether a row was deleted."""
         deletions = [(key,) for key, value in changes.items() if value is None]
         rows = [
             (key, bytes(value), self._checksum(key, bytes(value)))
             for key, value in changes.items()
             if value is not None
         ]
-        with self._file.transaction() as database:
-            database.executemany(f"DELETE FROM {self._table} WHERE key = ?", deletions)  # noqa: S608
-            database.executemany(f"REPLACE INTO {self._table} VALUES (?, ?, ?)", rows)  # noqa: S608
-        if deletions:
-            self._file.cut_log()
+        before = database.total_changes
+        database.executemany(f"DELETE FROM {self._table} WHERE key = ?", deletions)  # noqa: S608
+        has_deleted = database.total_changes > before
+        database.executemany(f"REPLACE INTO {self._table} VALUES (?, ?, ?)", rows)  # noqa: S608
+        return has_deleted
 
     def delete(self, key: str) -> None:
         """Delete a key; an absent one is fine.

@@ -5,14 +5,15 @@ import threading
 import pytest
 
 from edgefl.errors import ConfigError, StorageError
+from edgefl.storage.batch import BatchStore
 from edgefl.storage.memory import MemoryStore
 from edgefl.storage.sqlite import open_sqlite
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "batch"])
 def store(request, tmp_path):
     opened = MemoryStore() if request.param == "memory" else open_sqlite(tmp_path / "state.db")
-    yield opened
+    yield BatchStore(opened, namespace="state") if request.param == "batch" else opened
     opened.close()
 
 
