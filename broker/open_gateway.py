@@ -5,6 +5,7 @@ from pathlib import Path
 
 from broker.core import GatewayCore
 from broker.events import Reported
+from broker.http_server import HttpSettings
 from broker.ledger import LedgerFile
 from broker.runtime import GatewayRuntime, RuntimeSettings
 from broker.settings import GatewaySettings
@@ -13,6 +14,7 @@ from edgefl._native import Seed, SigningKey
 from edgefl.errors import EnvironmentProblem, StorageError
 from edgefl.privacy.ledger import Ledger, LedgerEntry, Release
 from edgefl.storage.base import KeyValueStore
+from edgefl.storage.batch import BatchStore
 from edgefl.storage.sqlite import open_sqlite
 from edgefl.types import FleetName
 
@@ -36,6 +38,7 @@ async def run_gateway(
     enrolment_key: bytes | None,
     stop_when_idle: bool,
     on_report: Callable[[Reported], None],
+    http: HttpSettings | None = None,
 ) -> None:
     """Run a gateway from its state folder until it is cancelled.
 
@@ -46,18 +49,22 @@ async def run_gateway(
         enrolment_key: Who signs the roster away from this gateway; None lets it sign.
         stop_when_idle: End when every task handed in has ended.
         on_report: Called with each line for the operator.
+        http: Where the status page is served; None serves none.
 
     Raises:
         EdgeflError: The state is damaged or in use, the port is taken, the disk is full.
     """
     _make_folder(state_dir)
-    store = open_sqlite(state_dir / "gateway.sqlite", namespace="gateway")
+    store = BatchStore(
+        open_sqlite(state_dir / "gateway.sqlite", namespace="gateway"), namespace="gateway"
+    )
     try:
         with _open_ledger(state_dir / "ledger.jsonl", store) as ledger:
+            identity = _identity(store)
             core = GatewayCore(
                 settings=GatewaySettings(
                     fleet=fleet,
-                    signing_key=_identity(store),
+                    signing_key=identity,
                     enrolment_key=enrolment_key,
                     least_agent_version=__version__,
                 ),
@@ -67,9 +74,14 @@ async def run_gateway(
             )
             runtime = GatewayRuntime(
                 settings=RuntimeSettings(
-                    fleet=fleet, state_dir=state_dir, port=port, stop_when_idle=stop_when_idle
+                    fleet=fleet,
+                    state_dir=state_dir,
+                    port=port,
+                    stop_when_idle=stop_when_idle,
+                    http=http,
                 ),
                 core=core,
+                commit=store.batch.commit,
                 on_report=on_report,
             )
             await runtime.run()

@@ -15,11 +15,11 @@ from typing import TextIO
 
 from broker.core import GatewayCore
 from broker.endpoint import EmbeddedEndpoint
+from broker.event_batches import EventBatches
 from broker.events import (
     EnrolmentWanted,
     EvaluationEnded,
     GatewayEffect,
-    GatewayEvent,
     Json,
     ModelChanged,
     Reported,
@@ -29,8 +29,12 @@ from broker.events import (
     TaskSubmitted,
     UnmaskingEnded,
 )
+from broker.http_server import HttpSettings
+from broker.live_status import LinkWords
+from broker.reports import task_refused_report
 from broker.roster_folder import RosterFolder
 from broker.task_folder import SubmittedTask, list_tasks, load_task, save_model
+from broker.watch import GatewayWatch
 from edgefl.errors import (
     DataError,
     EdgeflError,
@@ -48,7 +52,8 @@ from edgefl.training.int8_export import has_int8_model
 from edgefl.training.kinds import Runtime
 from edgefl.training.litert.runtime.evaluator import LitertEvaluator
 from edgefl.transport.base import Inbound, LinkUp, Will
-from edgefl.transport.core_events import Arrived, LinkLost, LinkRestored, Publish, Woken
+from edgefl.transport.broker_url import plain_broker
+from edgefl.transport.core_events import Acknowledge, Arrived, LinkLost, LinkRestored, Publish
 from edgefl.transport.framing import FramedTransport
 from edgefl.transport.mqtt import MqttTransport
 from edgefl.transport.settings import MqttSettings
@@ -56,8 +61,6 @@ from edgefl.types import FleetName
 
 _LOGGER = logging.getLogger(__name__)
 _SCAN_S = 0.5
-_MAX_EVENTS = 64
-"""Beyond it the transport waits, whose own bounds then hold back the broker."""
 _HOST = "127.0.0.1"
 
 
@@ -69,12 +72,14 @@ class RuntimeSettings:
         state_dir: Its folder.
         port: Of the embedded broker; 0 picks a free one.
         stop_when_idle: End when every task handed in has ended.
+        http: Where the status page is served; None serves none.
     """
 
     fleet: FleetName
     state_dir: Path
     port: int
     stop_when_idle: bool = False
+    http: HttpSettings | None = None
 
 
 class GatewayRuntime:
@@ -83,6 +88,7 @@ class GatewayRuntime:
     Args:
         settings: Where it lives.
         core: The gateway.
+        commit: Makes durable what the core changed; nothing is said to anybody before.
         on_report: Called with each line for the operator.
     """
 
@@ -91,16 +97,19 @@ class GatewayRuntime:
         *,
         settings: RuntimeSettings,
         core: GatewayCore,
+        commit: Callable[[], None],
         on_report: Callable[[Reported], None],
     ) -> None:
         """Prepare; nothing runs before `run`."""
         self._settings = settings
         self._core = core
+        self._commit = commit
         self._on_report = on_report
         self._endpoint = EmbeddedEndpoint(
             port=settings.port, state_dir=settings.state_dir / "broker"
         )
-        self._events: asyncio.Queue[GatewayEvent] = asyncio.Queue(_MAX_EVENTS)
+        self._events = EventBatches(time.monotonic)
+        self._disk = ThreadPoolExecutor(max_workers=1, thread_name_prefix="state")
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="gateway")
         self._tasks: dict[str, SubmittedTask] = {}
         self._evaluators: dict[str, Evaluator | LitertEvaluator] = {}
@@ -109,6 +118,7 @@ class GatewayRuntime:
         self._unfinished: set[str] = set()
         self._jobs: set[asyncio.Task[None]] = set()
         self._log: TextIO | None = None
+        self._watch: GatewayWatch | None = None
 
     async def run(self) -> None:
         """Run until cancelled, or until idle where that was asked for.
@@ -121,17 +131,22 @@ class GatewayRuntime:
         transport = self._make_transport()
         with (settings.state_dir / "events.jsonl").open("a", buffering=1) as log:
             self._log = log
-            self._write_gateway_file()
             try:
+                self._watch = self._make_watch()
+                self._write_gateway_file(self._watch)
                 await transport.start()
                 await transport.subscribe(*self._core.topics)
                 await self._run_tasks(transport)
             finally:
                 self._worker.shutdown(wait=False, cancel_futures=True)
+                # A commit that is under way ends before the state file is closed.
+                self._disk.shutdown(wait=True, cancel_futures=True)
                 with contextlib.suppress(TransportError):
                     await transport.publish(topics.aggregator(settings.fleet), b"", retain=True)
                 await transport.close()
                 await self._endpoint.close()
+                if self._watch is not None:
+                    self._watch.close()
                 (settings.state_dir / "gateway.json").unlink(missing_ok=True)
 
     async def _run_tasks(self, transport: FramedTransport) -> None:
@@ -140,10 +155,14 @@ class GatewayRuntime:
                 group.create_task(self._endpoint.supervise(), name="endpoint")
                 reading = group.create_task(self._read_transport(transport), name="transport")
                 scanning = group.create_task(self._scan_tasks(), name="task folder")
+                if self._watch is not None:
+                    self._watch.start(group)
                 await self._work(group, transport)
                 # Idle, and asked to end then.
                 scanning.cancel()
                 reading.cancel()
+                if self._watch is not None:
+                    self._watch.close()
                 await self._endpoint.close()
         except ExceptionGroup as errors:
             raise first_known(errors) from errors
@@ -151,8 +170,7 @@ class GatewayRuntime:
     def _make_transport(self) -> FramedTransport:
         fleet = self._settings.fleet
         mqtt = MqttSettings(
-            host=_HOST,
-            port=self._endpoint.port,
+            brokers=(plain_broker(self._endpoint.port),),
             client_id=f"edgefl-{fleet}-aggregator",
             keepalive_s=20,
             max_outbox_messages=4096,
@@ -162,26 +180,47 @@ class GatewayRuntime:
         will = Will(topic=topics.aggregator(fleet), payload=b"", retain=True)
         return FramedTransport(MqttTransport(mqtt, will))
 
-    def _write_gateway_file(self) -> None:
-        """Say where the gateway listens, for scripts on the same machine."""
+    def _make_watch(self) -> GatewayWatch:
+        settings = self._settings
+        link = LinkWords(kind="endpoint", addresses=(f"mqtt://{_HOST}:{self._endpoint.port}",))
+        return GatewayWatch(
+            self._core,
+            settings=settings.http,
+            fleet=settings.fleet,
+            state_dir=settings.state_dir,
+            link=link,
+        )
+
+    def _write_gateway_file(self, watch: GatewayWatch) -> None:
+        """Say where the gateway listens, for scripts on the same machine.
+
+        Only its own user may read the file, which holds the operator's token for the status page.
+        """
         content: dict[str, Json] = {
             "host": _HOST,
             "port": self._endpoint.port,
             "fleet": self._settings.fleet,
             "pid": os.getpid(),
         }
+        words = watch.words()
         path = self._settings.state_dir / "gateway.json"
         temporary = path.with_suffix(".new")
-        temporary.write_text(json.dumps(content) + "\n")
+        temporary.unlink(missing_ok=True)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(json.dumps({**content, **words}) + "\n")
         temporary.replace(path)
-        self._report(Reported(kind="gateway", fields=content))
+        told = {**content, "http": words["http"]} if words else content
+        self._report(Reported(kind="gateway", fields=told))
 
     # ------------------------------------------------------------ tasks
 
     async def _read_transport(self, transport: FramedTransport) -> None:
         async for event in transport.events():
             if isinstance(event, Inbound):
-                await self._events.put(Arrived(topic=event.topic, payload=event.payload))
+                await self._events.put(
+                    Arrived(topic=event.topic, payload=event.payload, ticket=event.ticket)
+                )
             elif isinstance(event, LinkUp):
                 await self._events.put(LinkRestored())
             else:
@@ -206,6 +245,7 @@ class GatewayRuntime:
             self._refused.add(name)
             self._look_again()
             _LOGGER.error("task %s is refused: %s", name, error)
+            self._report(task_refused_report(name, error))
             return
         self._tasks[name] = task
         await self._events.put(
@@ -218,24 +258,19 @@ class GatewayRuntime:
 
     async def _work(self, group: asyncio.TaskGroup, transport: FramedTransport) -> None:
         while True:
-            event = await self._next_event()
-            if isinstance(event, TaskSubmitted):
-                self._unfinished.add(event.spec.name)
-            for effect in self._core.handle(event, time.monotonic()):
+            effects: list[GatewayEffect] = []
+            for event in await self._events.next(self._core.wakeup_s):
+                if isinstance(event, TaskSubmitted):
+                    self._unfinished.add(event.spec.name)
+                effects += self._core.handle(event, time.monotonic())
+            await asyncio.get_running_loop().run_in_executor(self._disk, self._commit)
+            for effect in effects:
                 await self._carry_out(effect, group, transport)
+            transport.acknowledge([e.ticket for e in effects if isinstance(e, Acknowledge)])
             has_seen_a_task = bool(self._tasks) or bool(self._refused)
             is_idle = has_seen_a_task and not self._unfinished and not self._jobs
-            if self._settings.stop_when_idle and is_idle and self._events.empty():
+            if self._settings.stop_when_idle and is_idle and self._events.is_empty:
                 return
-
-    async def _next_event(self) -> GatewayEvent:
-        wakeup_s = self._core.wakeup_s
-        delay_s = None if wakeup_s is None else max(0.0, wakeup_s - time.monotonic())
-        try:
-            async with asyncio.timeout(delay_s):
-                return await self._events.get()
-        except TimeoutError:
-            return Woken()
 
     # ------------------------------------------------------------ effects
 
@@ -243,7 +278,9 @@ class GatewayRuntime:
         self, effect: GatewayEffect, group: asyncio.TaskGroup, transport: FramedTransport
     ) -> None:
         if isinstance(effect, Publish):
-            await transport.publish(effect.topic, effect.payload, retain=effect.retain)
+            await transport.publish(
+                effect.topic, effect.payload, retain=effect.retain, expiry_s=effect.expiry_s
+            )
         elif isinstance(effect, RunUnmasking):
             self._start(group, self._unmask(effect), "unmasking")
         elif isinstance(effect, ModelChanged):
@@ -251,8 +288,8 @@ class GatewayRuntime:
         elif isinstance(effect, TaskEnded):
             self._unfinished.discard(effect.task)
         elif isinstance(effect, EnrolmentWanted):
-            self._roster_folder.write_request(effect.devices)
-        else:
+            self._roster_folder.write_request(effect.devices, effect.leaving)
+        elif isinstance(effect, Reported):
             self._report(effect)
 
     def _start(self, group: asyncio.TaskGroup, job: Coroutine[None, None, None], name: str) -> None:
@@ -266,8 +303,7 @@ class GatewayRuntime:
 
     def _look_again(self) -> None:
         """Let the loop see whether everything has ended; a full queue makes it look by itself."""
-        with contextlib.suppress(asyncio.QueueFull):
-            self._events.put_nowait(Woken())
+        self._events.nudge()
 
     async def _unmask(self, effect: RunUnmasking) -> None:
         loop = asyncio.get_running_loop()
@@ -337,6 +373,8 @@ class GatewayRuntime:
                     error.strerror or type(error).__name__,
                     "make room on the disk; the open round will be aborted by name",
                 ) from error
+        if self._watch is not None:
+            self._watch.on_report(report)
         self._on_report(report)
 
 
