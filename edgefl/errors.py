@@ -90,6 +90,12 @@ class BudgetExhausted(PrivacyError):
     """The next release would cross the privacy budget."""
 
 
+class PolicyRefusal(EdgeflError):
+    """Whoever may decide said no."""
+
+    exit_code = 3
+
+
 class TrainingError(EdgeflError):
     """A model cannot be prepared, loaded or trained."""
 

@@ -4,7 +4,9 @@ import hashlib
 
 from edgefl.errors import RemoteProtocolError
 from edgefl.protocol.service_messages import AggregatorStatus
+from edgefl.protocol.versions import LEAST_GATEWAY_MINOR
 from edgefl.storage.base import KeyValueStore
+from edgefl.transfer.manifest import DEFAULT_CHUNK_BYTES
 
 _KEY = "gateway-key"
 
@@ -21,6 +23,7 @@ class GatewayPin:
         self._store = store
         self.key = store.get(_KEY)
         self.epoch: int | None = None
+        self.chunk_bytes = DEFAULT_CHUNK_BYTES
         self.most_sleep_s = 0
 
     @property
@@ -41,8 +44,22 @@ class GatewayPin:
             raise foreign_gateway(self.key, status.identity_key)
         is_new = self.epoch != status.epoch
         self.epoch = status.epoch
+        self.chunk_bytes = status.chunk_bytes
         self.most_sleep_s = status.most_sleep_s
         return is_new
+
+
+def pin_gateway(store: KeyValueStore, key: bytes) -> None:
+    """Pin the gateway that a token names, before the first contact.
+
+    Raises:
+        RemoteProtocolError: E-GATEWAY-KEY, the device belongs to another one.
+    """
+    pinned = store.get(_KEY)
+    if pinned is not None and pinned != key:
+        raise foreign_gateway(pinned, key)
+    if pinned is None:
+        store.put(_KEY, key)
 
 
 def foreign_gateway(pinned: bytes, found: bytes) -> RemoteProtocolError:
@@ -52,6 +69,20 @@ def foreign_gateway(pinned: bytes, found: bytes) -> RemoteProtocolError:
         f"the gateway that this device was first used with (key {fingerprint(pinned)})",
         f"another gateway (key {fingerprint(found)})",
         "connect to the right gateway, or reset this device's state folder if it moved",
+    )
+
+
+def old_gateway(status: AggregatorStatus, agent_version: str) -> RemoteProtocolError | None:
+    """Return what to say about a gateway that is too old for this agent, or None."""
+    if status.protocol_minor >= LEAST_GATEWAY_MINOR:
+        return None
+    version = status.gateway_version or "before 0.2"
+    return RemoteProtocolError(
+        "E-GATEWAY-OLD",
+        f"a gateway of protocol 1.{LEAST_GATEWAY_MINOR} or later",
+        f"gateway {version} with protocol 1.{status.protocol_minor}: too old for agent "
+        f"{agent_version}",
+        "on the gateway run 'pip install --upgrade edgefl-runtime' and start it again",
     )
 
 
