@@ -32,11 +32,14 @@ def minute_of_day(wall_clock_s: float) -> float | None:
     return 60 * local.tm_hour + local.tm_min + local.tm_sec / 60
 
 
-async def wait_until_set(wall_clock_s: Callable[[], float], *, look_s: float = _LOOK_S) -> None:
+async def wait_until_set(
+    wall_clock_s: Callable[[], float], alive: Callable[[], None], *, look_s: float = _LOOK_S
+) -> None:
     """Wait until the clock can be right, and say every 10 seconds that this is waited for.
 
     Args:
         wall_clock_s: Seconds since 1970.
+        alive: Called at each look: waiting for the time is no hanging.
         look_s: How often to look.
     """
     next_notice_s = time.monotonic()
@@ -49,6 +52,7 @@ async def wait_until_set(wall_clock_s: Callable[[], float], *, look_s: float = _
                 _date(wall_clock_s()),
                 _date(RELEASED_S),
             )
+        alive()
         await asyncio.sleep(look_s)
 
 

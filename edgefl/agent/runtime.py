@@ -3,8 +3,8 @@
 import asyncio
 import contextlib
 import logging
+import random
 import time
-from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 
 from edgefl.agent.core import STATUS_OFFLINE, AgentCore
@@ -12,32 +12,38 @@ from edgefl.agent.events import (
     AgentEffect,
     AgentEvent,
     KeysReady,
-    MaskingEnded,
     Noticed,
     PhaseReached,
+    PresenceChanged,
     RoundEnded,
     RunMasking,
     RunTraining,
     Stop,
-    TrainingEnded,
 )
-from edgefl.agent.learning import LocalLearner, is_misfit
-from edgefl.errors import (
-    DataError,
-    EnvironmentProblem,
-    PrivacyError,
-    TrainingError,
-    TransportError,
-    first_known,
-)
-from edgefl.protocol import masked_input
-from edgefl.transport.base import Inbound, LinkDown, LinkDownReason, LinkUp, Transport
+from edgefl.agent.guard import PowerGuard
+from edgefl.agent.jobs import AgentJobs
+from edgefl.agent.learning import LocalLearner
+from edgefl.agent.link import AgentLink
+from edgefl.agent.reporter import Reporter
+from edgefl.agent.round_log import log_effect
+from edgefl.agent.service import ServiceManager
+from edgefl.errors import TransportError, first_known
+from edgefl.protocol.presence import Presence
+from edgefl.protocol.reasons import Phase
+from edgefl.transport.base import Inbound, LinkDown, LinkDownReason, LinkUp
 from edgefl.transport.core_events import Arrived, LinkLost, LinkRestored, Publish, Woken
 
 _LOGGER = logging.getLogger(__name__)
 _NOTICE_S = 10.0
 _MAX_EVENTS = 64
 """Beyond it the transport waits, whose own bounds then hold back the broker."""
+_GUARD_S = 30.0
+"""How often power is looked at outside of calls: seldom, for it wakes the board."""
+_QUIET_S = 20.0
+"""For so long nothing must have happened before a board goes to sleep."""
+_LEAST_SLEEP_S = 30
+"""Connecting costs more packets than a shorter sleep saves."""
+_SLEEP_JITTER = 0.2
 
 
 class AgentRuntime:
@@ -45,34 +51,50 @@ class AgentRuntime:
 
     Args:
         core: The agent.
-        transport: Its link to the broker, not yet started.
+        link: Its link to the broker, not yet started.
         learner: Trains on the device's examples.
-        status_topic: Where a goodbye is published.
+        guard: Says whether the board works for rounds now.
+        reporter: Shows what the agent does.
+        manager: Is given signs of life, if it wants any.
         gateway: How the gateway is called in messages to the user.
         wait_s: How long to wait for this fleet's gateway; None waits for ever.
+        guard_s: How often power is looked at.
+        quiet_s: How long nothing must have happened before a sleep.
     """
 
     def __init__(
         self,
         *,
         core: AgentCore,
-        transport: Transport,
+        link: AgentLink,
         learner: LocalLearner,
-        status_topic: str,
+        guard: PowerGuard,
+        reporter: Reporter,
+        manager: ServiceManager,
         gateway: str,
         wait_s: float | None = None,
+        guard_s: float = _GUARD_S,
+        quiet_s: float = _QUIET_S,
     ) -> None:
         """Prepare; nothing runs before `run`."""
         self._core = core
-        self._transport = transport
+        self._link = link
         self._learner = learner
-        self._status_topic = status_topic
+        self._guard = guard
+        self._reporter = reporter
+        self._manager = manager
         self._gateway = gateway
         self._wait_s = wait_s
+        self._guard_s = guard_s
+        self._quiet_s = quiet_s
         self._events: asyncio.Queue[AgentEvent] = asyncio.Queue(_MAX_EVENTS)
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="training")
         self._lacks_data = asyncio.Event()
-        self._jobs: set[asyncio.Task[None]] = set()
+        self._jobs = AgentJobs(learner, guard, self._worker, self._events, self._lacks_data)
+        self._told: Presence | None = None
+        self._is_linked = False
+        self._turns = 0
+        self._last_event_s = time.monotonic()
 
     async def run(self) -> None:
         """Run until cancelled.
@@ -81,36 +103,42 @@ class AgentRuntime:
             EdgeflError: The operator must act: a foreign gateway, data that do not fit, a full
                 disk.
         """
-        await self._transport.start()
-        await self._transport.subscribe(*self._core.topics)
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._read_transport(), name="transport")
+                group.create_task(self._read_link(), name="transport")
                 group.create_task(self._watch_for_gateway(), name="gateway watch")
                 group.create_task(self._watch_data(), name="data watch")
+                group.create_task(self._watch_power(), name="power watch")
+                group.create_task(self._show_life(), name="watchdog")
                 group.create_task(self._work(group), name="core")
         except ExceptionGroup as group_error:
-            raise first_known(group_error) from group_error
+            error = first_known(group_error)
+            self._reporter.on_error(error)
+            raise error from group_error
         finally:
             self._worker.shutdown(wait=False, cancel_futures=True)
             with contextlib.suppress(TransportError):
-                await self._transport.publish(self._status_topic, STATUS_OFFLINE, retain=True)
-            await self._transport.close()
+                await self._link.close(STATUS_OFFLINE)
+            self._reporter.on_link("stopped")
+            self._reporter.write_now()
 
     # ------------------------------------------------------------ tasks
 
-    async def _read_transport(self) -> None:
-        async for event in self._transport.events():
+    async def _read_link(self) -> None:
+        async for event in self._link.events():
             if isinstance(event, Inbound):
                 await self._events.put(Arrived(topic=event.topic, payload=event.payload))
             elif isinstance(event, LinkUp):
                 _LOGGER.info("connected to %s", self._gateway)
+                self._is_linked = True
+                self._reporter.on_link("connected")
                 await self._events.put(LinkRestored())
             else:
                 self._on_link_down(event)
                 await self._events.put(LinkLost())
 
     def _on_link_down(self, event: LinkDown) -> None:
+        self._is_linked = False
         if event.reason is LinkDownReason.TAKEN_OVER:
             raise TransportError(
                 "E-DEVICE-TWICE",
@@ -125,6 +153,9 @@ class AgentRuntime:
                 event.detail or "something else",
                 "check host and port of the gateway",
             )
+        if event.reason is LinkDownReason.CLOSED:
+            return  # By this side, which has said why.
+        self._reporter.on_link(f"no link: {event.reason.value} {event.detail}".strip())
         _LOGGER.info("no link to %s: %s %s", self._gateway, event.reason.value, event.detail)
 
     async def _watch_for_gateway(self) -> None:
@@ -159,11 +190,56 @@ class AgentRuntime:
             await asyncio.sleep(self._learner.pause_s)
             await loop.run_in_executor(self._worker, self._learner.look_again)
 
+    async def _watch_power(self) -> None:
+        """Tell the gateway when the board becomes ready or goes away, and sleep where that pays."""
+        while True:
+            presence = self._guard.presence()
+            obstacles = tuple(one.value for one in self._guard.verdict().obstacles)
+            self._reporter.on_power(obstacles, self._guard.readings())
+            if self._told is not None and presence != self._told:
+                await self._events.put(PresenceChanged())
+            self._told = presence
+            await asyncio.sleep(self._guard_s)
+            await self._sleep_if_it_pays()
+
+    async def _sleep_if_it_pays(self) -> None:
+        """Sleep where the owner and the gateway let it, and nothing waits for this device."""
+        most_s = min(self._guard.sleep_s, self._core.most_sleep_s)
+        is_quiet = time.monotonic() - self._last_event_s >= self._quiet_s
+        if most_s < _LEAST_SLEEP_S or not (self._is_linked and is_quiet and self._core.is_at_rest):
+            return
+        # Boards that went to sleep together must not all come back in one instant.
+        sleep_s = int(most_s * (1 - _SLEEP_JITTER * random.random()))  # noqa: S311 - no secret
+        _LOGGER.info("nothing to do: no link for %s s", sleep_s)
+        self._reporter.on_link(f"asleep for {sleep_s} s")
+        await self._link.sleep(sleep_s, self._guard.presence(sleeps_s=sleep_s).to_bytes())
+
+    async def _show_life(self) -> None:
+        """Give signs of life while the core's loop turns, and write what has changed."""
+        seen_turns = -1
+        while True:
+            beat_s, due_s = self._manager.heartbeat_s, self._reporter.due_in_s
+            await asyncio.sleep(min(one for one in (beat_s, due_s, _GUARD_S) if one is not None))
+            self._reporter.write_if_due()
+            if beat_s is None:
+                continue
+            if self._turns != seen_turns:
+                seen_turns = self._turns
+                self._manager.alive()
+            # Without work the loop is asked for a turn; one that hangs does not take it.
+            with contextlib.suppress(asyncio.QueueFull):
+                self._events.put_nowait(Woken())
+
     async def _work(self, group: asyncio.TaskGroup) -> None:
         while True:
             event = await self._next_event()
+            if not isinstance(event, Woken):
+                self._last_event_s = time.monotonic()
             for effect in self._core.handle(event, time.monotonic()):
                 await self._carry_out(effect, group)
+            self._reporter.on_gateway(is_heard=self._core.has_gateway)
+            self._reporter.write_if_due()
+            self._turns += 1
 
     async def _next_event(self) -> AgentEvent:
         wakeup_s = self._core.wakeup_s
@@ -177,83 +253,25 @@ class AgentRuntime:
     # ------------------------------------------------------------ effects
 
     async def _carry_out(self, effect: AgentEffect, group: asyncio.TaskGroup) -> None:
+        self._reporter.on_effect(effect)
         if isinstance(effect, Publish):
-            await self._transport.publish(effect.topic, effect.payload, retain=effect.retain)
+            await self._link.publish(
+                effect.topic, effect.payload, retain=effect.retain, expiry_s=effect.expiry_s
+            )
         elif isinstance(effect, RunTraining):
-            self._start(group, self._train(effect), "training")
+            self._jobs.train(group, effect)
         elif isinstance(effect, RunMasking):
-            self._start(group, self._mask(effect), "masking")
+            self._jobs.mask(group, effect)
         elif isinstance(effect, Stop):
             raise effect.error
         else:
-            _log(effect)
+            self._follow(effect)
+            log_effect(effect)
 
-    def _start(self, group: asyncio.TaskGroup, job: Coroutine[None, None, None], name: str) -> None:
-        task = group.create_task(job, name=name)
-        self._jobs.add(task)
-        task.add_done_callback(self._jobs.discard)
-
-    async def _train(self, effect: RunTraining) -> None:
-        loop = asyncio.get_running_loop()
-        started_s = time.monotonic()
-        ended = await loop.run_in_executor(self._worker, self._train_now, effect)
-        _LOGGER.info(
-            "round=%s phase=MASKED_INPUT %s in %.2f s",
-            effect.plan.round_number,
-            ended.note,
-            time.monotonic() - started_s,
-        )
-        await self._events.put(ended)
-        if not self._learner.has_data:
-            self._lacks_data.set()
-
-    def _train_now(self, effect: RunTraining) -> TrainingEnded:
-        session_id = effect.plan.session_id
-        try:
-            learned = self._learner.learn(effect.plan, effect.bundle, effect.parameters)
-        except (TrainingError, EnvironmentProblem, MemoryError) as error:
-            # A bundle may ask for any sizes; numpy says of which it has too little memory.
-            _LOGGER.warning("training failed: %s", error)
-            return TrainingEnded(session_id=session_id, update=None, note="failed to train")
-        except DataError as error:
-            if is_misfit(error):
-                raise
-            _LOGGER.warning("no training in this round: %s", error)
-            return TrainingEnded(session_id=session_id, update=None, note="had no usable data")
-        return TrainingEnded(
-            session_id=session_id,
-            update=learned.update,
-            note=f"trained {learned.examples} examples on {learned.backend}",
-            examples=learned.examples,
-            backend=str(learned.backend),
-        )
-
-    async def _mask(self, effect: RunMasking) -> None:
-        loop = asyncio.get_running_loop()
-        session_id = effect.job.session.session_id
-        try:
-            masked = await loop.run_in_executor(self._worker, masked_input.run, effect.job)
-        except PrivacyError as error:
-            _LOGGER.warning("the update cannot be used: %s", error)
-            await self._events.put(MaskingEnded(session_id=session_id, packed=None))
-            return
-        await self._events.put(MaskingEnded(session_id=session_id, packed=masked.packed))
-
-
-def _log(effect: PhaseReached | RoundEnded | KeysReady | Noticed) -> None:
-    if isinstance(effect, KeysReady):
-        _LOGGER.info("key epoch %s is open with %s members", effect.key_epoch, effect.members)
-    elif isinstance(effect, PhaseReached):
-        _LOGGER.debug("round=%s phase=%s", effect.round_number, effect.phase.name)
-    elif isinstance(effect, RoundEnded):
-        left = "" if effect.left is None else f" left={effect.left.name}"
-        _LOGGER.info(
-            "round=%s outcome=%s reason=%s counted=%s%s",
-            effect.round_number,
-            effect.phase.name,
-            effect.abort_reason.name,
-            effect.counted,
-            left,
-        )
-    else:
-        _LOGGER.warning("ignored: %s", effect.error)
+    def _follow(self, effect: PhaseReached | RoundEnded | KeysReady | Noticed) -> None:
+        """Learn what rounds cost."""
+        if isinstance(effect, PhaseReached) and effect.phase is Phase.CHECK_IN:
+            self._guard.round_begins()
+        elif isinstance(effect, RoundEnded):
+            self._guard.round_ends()
+            self._reporter.on_spent(self._core.spent_epsilon)

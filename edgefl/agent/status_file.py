@@ -16,6 +16,8 @@ from edgefl.storage.files import read_file
 STATUS_FILE = "status.json"
 SERVICE_NAME = "edgefl-agent"
 _MOST_BYTES = 65_536
+_MODE = 0o644
+"""For everybody on the board: below /run; a state folder lets nobody else in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +68,7 @@ def write_status(path: Path, status: AgentStatus) -> None:
     draft = path.with_name(f"{path.name}.new-{os.getpid()}")
     try:
         draft.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        draft.chmod(_MODE)
         draft.replace(path)
     except OSError:
         with contextlib.suppress(OSError):

@@ -10,11 +10,11 @@ _AUTO = "auto"
 _MOST_THREADS = 256
 
 
-def add_data(parser: argparse.ArgumentParser) -> None:
+def add_data(parser: argparse.ArgumentParser, *, is_required: bool = True) -> None:
     """Add the option that names a data source."""
     parser.add_argument(
         "--data",
-        required=True,
+        required=is_required,
         help="the device's examples: a .npz file with x and y, a folder of CSV files, an SQLite "
         "table, a Python function, a sensor.toml that describes one of them (docs/data.md), or "
         "spar:PERSON-ARM for the shipped recordings, for example spar:1-left",

@@ -139,6 +139,8 @@ class Fleet:
                     # Sixteen agents share a machine whose runtime is known: none needs a probe.
                     *("--backend", self.backends.get(device, "onnx"), "--provider", "cpu"),
                     *("--max-epsilon", str(self._max_epsilon)),
+                    # A demo shows the same on a laptop without its mains adapter.
+                    "--ignore-power",
                     *(() if self.policy is None else ("--policy", str(self.policy))),
                     *self._enrolment,
                     *(("--adversary", "malicious") if self._enrolment else ()),

@@ -12,6 +12,7 @@ least_free_disk_mib = 32
 least_free_memory_mib = 64
 most_memory_pressure_percent = 25
 most_cpu_pressure_percent = 100
+keepalive_s = 60               # silence before a ping; 900 for boards whose radio must rest
 sleep_s = 0                    # above 0: longest time without a link while nothing is to be done
 battery_curve = [[3.3, 0], [3.7, 50], [4.15, 100]]   # volts, percent; a battery behind an INA219
 charging_sign = 1              # sign of the current that charges it; 0 if not known
@@ -26,11 +27,12 @@ from typing import TypeGuard
 
 from edgefl.agent.power.sensors import SensorSettings
 from edgefl.errors import ConfigError
+from edgefl.protocol.presence import MOST_SLEEP_S
+from edgefl.transport.settings import LONGEST_KEEPALIVE_S
 
 DAY_MINUTES = 24 * 60
 _HOURS = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")
 _MOST_POINTS = 64
-_MOST_SLEEP_S = 24 * 3600.0
 
 _RANGES: dict[str, tuple[float, float]] = {
     "least_level_percent": (0, 100),
@@ -40,7 +42,8 @@ _RANGES: dict[str, tuple[float, float]] = {
     "least_free_memory_mib": (0, 1 << 30),
     "most_memory_pressure_percent": (0, 100),
     "most_cpu_pressure_percent": (0, 100),
-    "sleep_s": (0, _MOST_SLEEP_S),
+    "keepalive_s": (5, LONGEST_KEEPALIVE_S),
+    "sleep_s": (0, MOST_SLEEP_S),
 }
 
 
@@ -85,6 +88,7 @@ class PowerPolicy:
     least_free_memory_mib: float = 64.0
     most_memory_pressure_percent: float = 25.0
     most_cpu_pressure_percent: float = 100.0
+    keepalive_s: float = 60.0
     sleep_s: float = 0.0
     sensors: SensorSettings = field(default_factory=SensorSettings)
 

@@ -1,0 +1,83 @@
+"""An agent's link over its life: one transport after another, with sleeps between them."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from edgefl.errors import TransportError
+from edgefl.transport.base import Transport, TransportEvent
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class AgentLink:
+    """The link to the broker, which may rest.
+
+    The broker keeps the session while there is no link, and with it what it is sent.
+
+    Args:
+        make_transport: Returns a transport that was not started yet.
+        filters: Topics to subscribe to.
+        status_topic: Where a farewell is published.
+    """
+
+    def __init__(
+        self,
+        *,
+        make_transport: Callable[[], Transport],
+        filters: Sequence[str],
+        status_topic: str,
+    ) -> None:
+        """Connect to nothing yet."""
+        self._make_transport = make_transport
+        self._filters = filters
+        self._status_topic = status_topic
+        self._transport: Transport | None = None
+        self._is_closed = False
+        self._sleep_s = 0.0
+
+    async def events(self) -> AsyncIterator[TransportEvent]:
+        """Yield the events of one transport after another until `close`; for one consumer."""
+        while not self._is_closed:
+            transport = self._make_transport()
+            await transport.start()
+            await transport.subscribe(*self._filters)
+            self._transport = transport
+            async for event in transport.events():
+                yield event
+            self._transport = None
+            sleep_s, self._sleep_s = self._sleep_s, 0.0
+            if not self._is_closed:
+                await asyncio.sleep(sleep_s)
+
+    async def publish(
+        self, topic: str, payload: bytes, *, retain: bool, expiry_s: float | None
+    ) -> None:
+        """Hand a message to the transport; without one it is dropped, and said again later."""
+        if self._transport is not None:
+            await self._transport.publish(topic, payload, retain=retain, expiry_s=expiry_s)
+
+    async def sleep(self, sleep_s: float, farewell: bytes) -> None:
+        """Say a farewell on the status topic, and have no link for a while.
+
+        Args:
+            sleep_s: For how long.
+            farewell: What the status topic says meanwhile.
+        """
+        transport = self._transport
+        if transport is None:
+            return
+        self._sleep_s = sleep_s
+        await transport.publish(self._status_topic, farewell, retain=True)
+        await transport.close()
+
+    async def close(self, farewell: bytes) -> None:
+        """Say a farewell and end the link for good."""
+        self._is_closed = True
+        transport = self._transport
+        if transport is None:
+            return
+        with contextlib.suppress(TransportError):
+            await transport.publish(self._status_topic, farewell, retain=True)
+        await transport.close()
