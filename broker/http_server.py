@@ -224,7 +224,16 @@ class HttpServer:
             logging.getLogger(name).setLevel(logging.ERROR)
         self._server = _Server(config)
         sockets = [] if self._socket is None else [self._socket]
-        await self._server.serve(sockets=sockets)
+        try:
+            await self._server.serve(sockets=sockets)
+        finally:
+            # Where the gateway ends by cancellation, uvicorn's own clearing up does not run.
+            for listener in getattr(self._server, "servers", []):
+                listener.close()
+            for connection in list(self._server.server_state.connections):
+                connection.transport.abort()
+            for bound in sockets:
+                bound.close()
 
     def close(self) -> None:
         """End the serving, and free the port."""

@@ -8,7 +8,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
@@ -32,6 +38,7 @@ class GatewayMetrics:
 
     def __init__(self, facts: Callable[[], GatewayFacts]) -> None:
         """Make every metric, so that each is there from the first look on."""
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # They would double the number of series.
         self._registry = CollectorRegistry()
         self._tasks: set[str] = set()
         self._rounds = Counter(

@@ -44,6 +44,13 @@ def task_ended_report(name: str, outcome: str, reason: str, committed: int) -> R
     )
 
 
+def task_refused_report(name: str, error: EdgeflError) -> Reported:
+    """A task's folder cannot be worked on."""
+    return Reported(
+        kind="task-refused", fields={"task": name, "code": error.code, "why": str(error)}
+    )
+
+
 def key_epoch_report(epoch: OpenEpoch, *, is_automatic: bool) -> Reported:
     """A key epoch is open."""
     trust = "honest-but-curious gateway only" if is_automatic else "roster signed by an operator"
