@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edgefl.cli.options import (
     DEFAULT_FLEET,
@@ -16,7 +17,11 @@ from edgefl.cli.options import (
     set_state_aside,
 )
 from edgefl.cli.signals import run_until_signal
+from edgefl.errors import ConfigError
 from edgefl.protocol import topics
+
+if TYPE_CHECKING:
+    from broker.http_server import HttpSettings
 
 _STATE_FILE = "gateway.sqlite"
 _LOST_BY_RESET = (
@@ -38,6 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--state", type=Path, help="folder for state, ledger, tasks and models")
     run.add_argument(
         "--port", type=int, default=DEFAULT_PORT, help="MQTT port on loopback; 0 picks a free one"
+    )
+    run.add_argument(
+        "--http-port",
+        help="port of the status page on loopback; 0 picks a free one, off serves none; unless "
+        "given, 8484 or, where that is taken, a free one",
     )
     run.add_argument("--fleet", default=DEFAULT_FLEET, help="the fleet's name")
     run.add_argument(
@@ -64,6 +74,7 @@ def run_gateway_command(options: argparse.Namespace) -> int:
 
     fleet, port = topics.parse_fleet(options.fleet), require_port(options.port)
     enrolment_key = parse_public_key(options.enrolment_key)
+    http = _http_settings(options.http_port)
     state_dir = options.state or default_state_dir("gateway")
     if options.reset_state:
         set_state_aside(state_dir / _STATE_FILE, _LOST_BY_RESET)
@@ -76,6 +87,24 @@ def run_gateway_command(options: argparse.Namespace) -> int:
                 enrolment_key=enrolment_key,
                 stop_when_idle=options.stop_when_idle,
                 on_report=show,
+                http=http,
             )
         )
     )
+
+
+def _http_settings(port: str | None) -> "HttpSettings | None":
+    """Return where the status page is served; None for nowhere.
+
+    Raises:
+        ConfigError: It is no port.
+    """
+    from broker.http_server import HttpSettings
+
+    if port is None:
+        return HttpSettings()
+    if port == "off":
+        return None
+    if not port.isascii() or not port.isdecimal() or len(port) > 5:
+        raise ConfigError("E-PORT", "a port from 0 to 65535, or off", repr(port[:20]))
+    return HttpSettings(port=require_port(int(port)), is_port_fixed=True)
