@@ -1,4 +1,4 @@
-"""What enrolment needs of a link that the gateway itself serves: whom to refuse, whom to cut off."""
+"""What enrolment needs of a link that the gateway itself serves: to refuse, and to cut off."""
 
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
