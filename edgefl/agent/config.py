@@ -8,6 +8,11 @@ enrolment_key = "3b6a27..."           # hex; who signs the roster
 data = "sensor.toml"                  # paths are relative to this file
 policy = "policy.toml"
 
+[tls]                                 # instead of what 'edgefl agent enrol' keeps
+ca_file = "ca.pem"
+certificate_file = "device.pem"
+key_file = "device.pem"               # both may be one file
+
 [power]
 on_battery = false
 ```
@@ -20,9 +25,11 @@ from pathlib import Path
 from edgefl.agent.power.policy import PowerPolicy, read_power_policy
 from edgefl.errors import ConfigError
 from edgefl.storage.files import read_file
+from edgefl.transport.tls import TlsSettings
 
 CONFIG_FILE = "agent.toml"
 _MOST_BYTES = 1 << 20
+_TLS_FILES = ("ca_file", "certificate_file", "key_file")
 _TEXTS = ("device", "fleet", "gateway", "enrolment_key", "data", "policy")
 
 
@@ -34,6 +41,7 @@ class AgentConfig:
         gateway: One or several addresses, with commas between.
         enrolment_key: 64 hex digits.
         data: As `--data`, a file's path made absolute.
+        tls: The `[tls]` table.
         power: The `[power]` table, or its defaults.
     """
 
@@ -43,6 +51,7 @@ class AgentConfig:
     enrolment_key: str | None = None
     data: str | None = None
     policy: Path | None = None
+    tls: TlsSettings | None = None
     power: PowerPolicy = field(default_factory=PowerPolicy)
 
 
@@ -67,10 +76,12 @@ def read_agent_config(path: Path, *, is_named: bool) -> AgentConfig:
         raise _bad(f"a readable file {path}", error.strerror or str(error)) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _bad(f"TOML in {path}", str(error)) from error
-    unknown = sorted(content.keys() - {*_TEXTS, "power"})
+    unknown = sorted(content.keys() - {*_TEXTS, "tls", "power"})
     if unknown:
         # A key that is misspelt would silently do nothing.
-        raise _bad(f"only {', '.join((*_TEXTS, '[power]'))} in {path}", ", ".join(unknown)[:200])
+        raise _bad(
+            f"only {', '.join((*_TEXTS, '[tls]', '[power]'))} in {path}", ", ".join(unknown)[:200]
+        )
     texts = {key: _text(content, key, path) for key in _TEXTS}
     power = content.get("power", {})
     if not isinstance(power, dict):
@@ -83,8 +94,18 @@ def read_agent_config(path: Path, *, is_named: bool) -> AgentConfig:
         enrolment_key=texts["enrolment_key"],
         data=_placed(texts["data"], path.parent),
         policy=None if policy is None else path.parent / policy,
+        tls=_tls(content.get("tls"), path),
         power=read_power_policy(power, str(path)),
     )
+
+
+def _tls(table: object, path: Path) -> TlsSettings | None:
+    if table is None:
+        return None
+    if not isinstance(table, dict) or set(table) != set(_TLS_FILES):
+        raise _bad(f"a table [tls] of {', '.join(_TLS_FILES)} in {path}", repr(table)[:80])
+    ca, certificate, key = (path.parent / str(_text(table, one, path)) for one in _TLS_FILES)
+    return TlsSettings(ca_file=ca, certificate_file=certificate, key_file=key)
 
 
 def _text(content: dict[str, object], key: str, path: Path) -> str | None:

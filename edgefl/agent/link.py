@@ -37,6 +37,11 @@ class AgentLink:
         self._is_closed = False
         self._sleep_s = 0.0
 
+    @property
+    def max_packet_bytes(self) -> int | None:
+        """Largest packet that the broker takes; None: it did not say, or there is no link."""
+        return None if self._transport is None else self._transport.max_packet_bytes
+
     async def events(self) -> AsyncIterator[TransportEvent]:
         """Yield the events of one transport after another until `close`; for one consumer."""
         while not self._is_closed:

@@ -127,12 +127,14 @@ class AgentRuntime:
     async def _read_link(self) -> None:
         async for event in self._link.events():
             if isinstance(event, Inbound):
-                await self._events.put(Arrived(topic=event.topic, payload=event.payload))
+                await self._events.put(
+                    Arrived(topic=event.topic, payload=event.payload, retained=event.retained)
+                )
             elif isinstance(event, LinkUp):
                 _LOGGER.info("connected to %s", self._gateway)
                 self._is_linked = True
                 self._reporter.on_link("connected")
-                await self._events.put(LinkRestored())
+                await self._events.put(LinkRestored(max_packet_bytes=self._link.max_packet_bytes))
             else:
                 self._on_link_down(event)
                 await self._events.put(LinkLost())

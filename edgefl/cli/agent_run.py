@@ -11,6 +11,7 @@ from edgefl._native import has_aes_hardware
 from edgefl.agent import clock
 from edgefl.agent.config import CONFIG_FILE, AgentConfig, read_agent_config
 from edgefl.agent.core import STATUS_OFFLINE, AgentCore
+from edgefl.agent.enrolled import read_enrolled
 from edgefl.agent.entropy import HedgedEntropy
 from edgefl.agent.guard import PowerGuard
 from edgefl.agent.identity import load_identity
@@ -45,6 +46,7 @@ from edgefl.transport.broker_url import BrokerAddress, parse_broker_urls
 from edgefl.transport.framing import FramedTransport
 from edgefl.transport.mqtt import MqttTransport
 from edgefl.transport.settings import MqttSettings
+from edgefl.transport.tls import TlsSettings
 from edgefl.types import DeviceId, FleetName
 
 STATE_FILE = "agent.sqlite"
@@ -68,6 +70,7 @@ class _Wishes:
     policy: DevicePolicy
     state_dir: Path
     config: AgentConfig
+    tls: TlsSettings | None
 
     @property
     def gateway(self) -> str:
@@ -169,6 +172,7 @@ def _make_transport(wishes: _Wishes, status_topic: str) -> Transport:
     settings = MqttSettings(
         brokers=wishes.brokers,
         client_id=f"edgefl-{wishes.fleet}-{wishes.device}",
+        tls=wishes.tls,
         keepalive_s=int(power.keepalive_s),
         session_expiry_s=max(_DAY_S, int(_SESSION_SLEEPS * power.sleep_s)),
     )
@@ -194,15 +198,36 @@ def _wishes(options: argparse.Namespace) -> _Wishes:
     state_dir = options.state or default_state_dir("agent")
     path = options.config or state_dir / CONFIG_FILE
     config = read_agent_config(path, is_named=options.config is not None)
+    enrolled = _enrolled(state_dir)
+    device = options.device or config.device or enrolled.device
+    gateway = options.gateway or config.gateway or enrolled.gateway or _DEFAULT_GATEWAY
+    brokers = parse_broker_urls(gateway)
+    enrolment_key = options.enrolment_key or config.enrolment_key or enrolled.enrolment_key
     return _Wishes(
-        device=topics.parse_device_id(_needed(options.device or config.device, "--device", path)),
-        fleet=topics.parse_fleet(options.fleet or config.fleet or DEFAULT_FLEET),
-        brokers=parse_broker_urls(options.gateway or config.gateway or _DEFAULT_GATEWAY),
-        enrolment_key=parse_public_key(options.enrolment_key or config.enrolment_key),
+        device=topics.parse_device_id(_needed(device, "--device", path)),
+        fleet=topics.parse_fleet(options.fleet or config.fleet or enrolled.fleet or DEFAULT_FLEET),
+        brokers=brokers,
+        enrolment_key=parse_public_key(enrolment_key),
         data=_needed(options.data or config.data, "--data", path),
         policy=_policy(options, config),
         state_dir=state_dir,
         config=config,
+        # What goes to loopback alone has no certificates to check.
+        tls=(config.tls or enrolled.tls) if brokers[0].scheme.has_tls else None,
+    )
+
+
+def _enrolled(state_dir: Path) -> AgentConfig:
+    """Return what enrolment left on this device; nothing where there was none."""
+    found = read_enrolled(state_dir)
+    if found is None:
+        return AgentConfig()
+    return AgentConfig(
+        device=found.device,
+        fleet=found.fleet,
+        gateway=",".join(found.gateways),
+        enrolment_key=found.enrolment_key,
+        tls=found.tls,
     )
 
 
