@@ -168,9 +168,9 @@ def _gateways(named: list[str], config: "GatewayConfig", state_dir: Path) -> tup
     hosts = [name for name in config.names if name not in _LOOPBACK] or list(config.names)
     ports = {**_configured_ports(config), **_open_ports(state_dir)}
     urls = [
-        str(BrokerAddress(scheme=scheme, host=host, port=ports[scheme.value]))
+        str(BrokerAddress(scheme=scheme, host=host, port=port))
         for scheme in (BrokerScheme.MQTTS, BrokerScheme.WSS)
-        if ports.get(scheme.value)
+        if (port := ports.get(scheme.value))
         for host in hosts
     ]
     if not urls:
