@@ -1,14 +1,19 @@
 """Open a gateway's state folder: identity, ledger, state, core."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from broker.core import GatewayCore
+from broker.embedded import EmbeddedBroker
+from broker.endpoint import EmbeddedEndpoint
 from broker.events import Reported
+from broker.external import ExternalBroker
+from broker.gateway_link import GatewayLink
 from broker.http_server import HttpSettings
 from broker.ledger import LedgerFile
 from broker.runtime import GatewayRuntime, RuntimeSettings
 from broker.settings import GatewaySettings
+from broker.tls_folder import TlsFolder
 from edgefl import __version__
 from edgefl._native import Seed, SigningKey
 from edgefl.errors import EnvironmentProblem, StorageError
@@ -16,6 +21,8 @@ from edgefl.privacy.ledger import Ledger, LedgerEntry, Release
 from edgefl.storage.base import KeyValueStore
 from edgefl.storage.batch import BatchStore
 from edgefl.storage.sqlite import open_sqlite
+from edgefl.transport.broker_url import BrokerAddress
+from edgefl.transport.tls import TlsSettings
 from edgefl.types import FleetName
 
 _IDENTITY = "identity-seed"
@@ -39,6 +46,8 @@ async def run_gateway(
     stop_when_idle: bool,
     on_report: Callable[[Reported], None],
     http: HttpSettings | None = None,
+    brokers: tuple[BrokerAddress, ...] = (),
+    accepted: Collection[str] = (),
 ) -> None:
     """Run a gateway from its state folder until it is cancelled.
 
@@ -50,6 +59,8 @@ async def run_gateway(
         stop_when_idle: End when every task handed in has ended.
         on_report: Called with each line for the operator.
         http: Where the status page is served; None serves none.
+        brokers: Of others, to run the fleet over; empty starts one of its own on `port`.
+        accepted: Codes of what the operator knows to be unsafe about these and takes.
 
     Raises:
         EdgeflError: The state is damaged or in use, the port is taken, the disk is full.
@@ -76,17 +87,38 @@ async def run_gateway(
                 settings=RuntimeSettings(
                     fleet=fleet,
                     state_dir=state_dir,
-                    port=port,
                     stop_when_idle=stop_when_idle,
                     http=http,
                 ),
                 core=core,
+                link=_make_link(state_dir, fleet, port, brokers, accepted),
                 commit=store.batch.commit,
                 on_report=on_report,
             )
             await runtime.run()
     finally:
         store.close()
+
+
+def _make_link(
+    state_dir: Path,
+    fleet: FleetName,
+    port: int,
+    brokers: tuple[BrokerAddress, ...],
+    accepted: Collection[str],
+) -> GatewayLink:
+    """Return what brings the gateway's messages."""
+    if not brokers:
+        return EmbeddedBroker(EmbeddedEndpoint(port=port, state_dir=state_dir / "broker"), fleet)
+    tls = None
+    if TlsFolder.exists(state_dir):
+        folder = TlsFolder(state_dir)
+        tls = TlsSettings(
+            ca_file=folder.trusted_file,
+            certificate_file=folder.aggregator_file,
+            key_file=folder.aggregator_file,
+        )
+    return ExternalBroker(brokers=brokers, tls=tls, fleet=fleet, accepted=accepted)
 
 
 def _make_folder(state_dir: Path) -> None:

@@ -1,4 +1,4 @@
-"""The gateway's shell: asyncio around `GatewayCore`, with the endpoint, MQTT, disk and a clock."""
+"""The gateway's shell: asyncio around `GatewayCore`, with its link, disk and a clock."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TextIO
 
 from broker.core import GatewayCore
-from broker.endpoint import EmbeddedEndpoint
 from broker.event_batches import EventBatches
 from broker.events import (
     EnrolmentWanted,
@@ -29,6 +28,7 @@ from broker.events import (
     TaskSubmitted,
     UnmaskingEnded,
 )
+from broker.gateway_link import GatewayLink
 from broker.http_server import HttpSettings
 from broker.live_status import LinkWords
 from broker.reports import task_refused_report
@@ -51,17 +51,12 @@ from edgefl.training.int8_evaluate import evaluate_int8
 from edgefl.training.int8_export import has_int8_model
 from edgefl.training.kinds import Runtime
 from edgefl.training.litert.runtime.evaluator import LitertEvaluator
-from edgefl.transport.base import Inbound, LinkUp, Will
-from edgefl.transport.broker_url import plain_broker
+from edgefl.transport.base import Inbound, LinkUp, Transport
 from edgefl.transport.core_events import Acknowledge, Arrived, LinkLost, LinkRestored, Publish
-from edgefl.transport.framing import FramedTransport
-from edgefl.transport.mqtt import MqttTransport
-from edgefl.transport.settings import MqttSettings
 from edgefl.types import FleetName
 
 _LOGGER = logging.getLogger(__name__)
 _SCAN_S = 0.5
-_HOST = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,14 +65,12 @@ class RuntimeSettings:
 
     Attributes:
         state_dir: Its folder.
-        port: Of the embedded broker; 0 picks a free one.
         stop_when_idle: End when every task handed in has ended.
         http: Where the status page is served; None serves none.
     """
 
     fleet: FleetName
     state_dir: Path
-    port: int
     stop_when_idle: bool = False
     http: HttpSettings | None = None
 
@@ -88,6 +81,7 @@ class GatewayRuntime:
     Args:
         settings: Where it lives.
         core: The gateway.
+        link: Brings its messages: an endpoint of its own, or a broker of others.
         commit: Makes durable what the core changed; nothing is said to anybody before.
         on_report: Called with each line for the operator.
     """
@@ -97,6 +91,7 @@ class GatewayRuntime:
         *,
         settings: RuntimeSettings,
         core: GatewayCore,
+        link: GatewayLink,
         commit: Callable[[], None],
         on_report: Callable[[Reported], None],
     ) -> None:
@@ -105,9 +100,7 @@ class GatewayRuntime:
         self._core = core
         self._commit = commit
         self._on_report = on_report
-        self._endpoint = EmbeddedEndpoint(
-            port=settings.port, state_dir=settings.state_dir / "broker"
-        )
+        self._link = link
         self._events = EventBatches(time.monotonic)
         self._disk = ThreadPoolExecutor(max_workers=1, thread_name_prefix="state")
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="gateway")
@@ -127,8 +120,8 @@ class GatewayRuntime:
             EdgeflError: The port is in use, the disk is full, the state is damaged.
         """
         settings = self._settings
-        await self._endpoint.start()
-        transport = self._make_transport()
+        await self._link.start()
+        transport = self._link.transport
         with (settings.state_dir / "events.jsonl").open("a", buffering=1) as log:
             self._log = log
             try:
@@ -144,15 +137,15 @@ class GatewayRuntime:
                 with contextlib.suppress(TransportError):
                     await transport.publish(topics.aggregator(settings.fleet), b"", retain=True)
                 await transport.close()
-                await self._endpoint.close()
+                await self._link.close()
                 if self._watch is not None:
                     self._watch.close()
                 (settings.state_dir / "gateway.json").unlink(missing_ok=True)
 
-    async def _run_tasks(self, transport: FramedTransport) -> None:
+    async def _run_tasks(self, transport: Transport) -> None:
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._endpoint.supervise(), name="endpoint")
+                group.create_task(self._link.supervise(), name="link")
                 reading = group.create_task(self._read_transport(transport), name="transport")
                 scanning = group.create_task(self._scan_tasks(), name="task folder")
                 if self._watch is not None:
@@ -163,32 +156,18 @@ class GatewayRuntime:
                 reading.cancel()
                 if self._watch is not None:
                     self._watch.close()
-                await self._endpoint.close()
+                await self._link.close()
         except ExceptionGroup as errors:
             raise first_known(errors) from errors
 
-    def _make_transport(self) -> FramedTransport:
-        fleet = self._settings.fleet
-        mqtt = MqttSettings(
-            brokers=(plain_broker(self._endpoint.port),),
-            client_id=f"edgefl-{fleet}-aggregator",
-            keepalive_s=20,
-            max_outbox_messages=4096,
-            max_outbox_bytes=64 << 20,
-            max_inbox_messages=8192,
-        )
-        will = Will(topic=topics.aggregator(fleet), payload=b"", retain=True)
-        return FramedTransport(MqttTransport(mqtt, will))
-
     def _make_watch(self) -> GatewayWatch:
         settings = self._settings
-        link = LinkWords(kind="endpoint", addresses=(f"mqtt://{_HOST}:{self._endpoint.port}",))
         return GatewayWatch(
             self._core,
             settings=settings.http,
             fleet=settings.fleet,
             state_dir=settings.state_dir,
-            link=link,
+            link=LinkWords(kind=self._link.kind, addresses=self._link.addresses),
         )
 
     def _write_gateway_file(self, watch: GatewayWatch) -> None:
@@ -197,8 +176,7 @@ class GatewayRuntime:
         Only its own user may read the file, which holds the operator's token for the status page.
         """
         content: dict[str, Json] = {
-            "host": _HOST,
-            "port": self._endpoint.port,
+            **self._link.describe(),
             "fleet": self._settings.fleet,
             "pid": os.getpid(),
         }
@@ -215,7 +193,7 @@ class GatewayRuntime:
 
     # ------------------------------------------------------------ tasks
 
-    async def _read_transport(self, transport: FramedTransport) -> None:
+    async def _read_transport(self, transport: Transport) -> None:
         async for event in transport.events():
             if isinstance(event, Inbound):
                 await self._events.put(
@@ -256,7 +234,7 @@ class GatewayRuntime:
             )
         )
 
-    async def _work(self, group: asyncio.TaskGroup, transport: FramedTransport) -> None:
+    async def _work(self, group: asyncio.TaskGroup, transport: Transport) -> None:
         while True:
             effects: list[GatewayEffect] = []
             for event in await self._events.next(self._core.wakeup_s):
@@ -275,7 +253,7 @@ class GatewayRuntime:
     # ------------------------------------------------------------ effects
 
     async def _carry_out(
-        self, effect: GatewayEffect, group: asyncio.TaskGroup, transport: FramedTransport
+        self, effect: GatewayEffect, group: asyncio.TaskGroup, transport: Transport
     ) -> None:
         if isinstance(effect, Publish):
             await transport.publish(

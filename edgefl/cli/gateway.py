@@ -19,6 +19,7 @@ from edgefl.cli.options import (
 from edgefl.cli.signals import run_until_signal
 from edgefl.errors import ConfigError
 from edgefl.protocol import topics
+from edgefl.transport.broker_url import parse_broker_urls
 
 if TYPE_CHECKING:
     from broker.http_server import HttpSettings
@@ -49,6 +50,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="port of the status page on loopback; 0 picks a free one, off serves none; unless "
         "given, 8484 or, where that is taken, a free one",
     )
+    run.add_argument(
+        "--broker",
+        help="URL of an MQTT broker to use instead of the gateway's own (mqtts, wss; mqtt and ws "
+        "on this machine only); several, separated by commas, are tried in turn",
+    )
+    run.add_argument(
+        "--accept-finding",
+        action="append",
+        default=[],
+        metavar="CODE",
+        help="run although the broker was found unsafe in this way, such as E-BROKER-QUEUE",
+    )
     run.add_argument("--fleet", default=DEFAULT_FLEET, help="the fleet's name")
     run.add_argument(
         "--enrolment-key",
@@ -75,6 +88,7 @@ def run_gateway_command(options: argparse.Namespace) -> int:
     fleet, port = topics.parse_fleet(options.fleet), require_port(options.port)
     enrolment_key = parse_public_key(options.enrolment_key)
     http = _http_settings(options.http_port)
+    brokers = () if options.broker is None else parse_broker_urls(options.broker)
     state_dir = options.state or default_state_dir("gateway")
     if options.reset_state:
         set_state_aside(state_dir / _STATE_FILE, _LOST_BY_RESET)
@@ -87,6 +101,8 @@ def run_gateway_command(options: argparse.Namespace) -> int:
                 enrolment_key=enrolment_key,
                 stop_when_idle=options.stop_when_idle,
                 on_report=show,
+                brokers=brokers,
+                accepted=options.accept_finding,
                 http=http,
             )
         )

@@ -160,6 +160,13 @@ class MqttTransport:
         """Tell the broker that messages are safe; without `acknowledges_late` it knew before."""
         self._link.acknowledge(tickets)
 
+    async def drain(self) -> None:
+        """Wait until the broker has acknowledged everything that was published, however long."""
+        while not self._outbox.is_settled:
+            self._progress.clear()
+            if not self._outbox.is_settled:
+                await self._progress.wait()
+
     async def close(self) -> None:
         """Flush for up to two seconds, DISCONNECT normally, and end `events`."""
         if self._closing.is_set():

@@ -1,0 +1,144 @@
+"""The gateway's link to a broker of others: checks that it is safe, carries messages over it."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Collection
+
+from broker.broker_check import check_broker
+from broker.events import Json
+from edgefl.errors import TransportError
+from edgefl.protocol import topics
+from edgefl.transport.backoff import Backoff
+from edgefl.transport.base import LinkUp, TransportEvent, Will
+from edgefl.transport.broker_url import BrokerAddress
+from edgefl.transport.mqtt import MqttTransport
+from edgefl.transport.settings import MqttSettings
+from edgefl.transport.tls import TlsSettings
+from edgefl.types import FleetName
+
+_LOGGER = logging.getLogger(__name__)
+_AGAIN_FIRST_S, _AGAIN_CAP_S = 2.0, 30.0
+
+
+class ExternalBroker:
+    """A `GatewayLink` over brokers that others run, with fail-over among them.
+
+    Args:
+        brokers: Their addresses, in order of preference.
+        tls: The gateway's own certificate; needed for addresses with TLS.
+        fleet: Whose gateway this is.
+        accepted: Codes of findings that its operator knows and takes, such as E-BROKER-QUEUE.
+    """
+
+    def __init__(
+        self,
+        *,
+        brokers: tuple[BrokerAddress, ...],
+        tls: TlsSettings | None,
+        fleet: FleetName,
+        accepted: Collection[str] = (),
+    ) -> None:
+        """Prepare; nothing is connected before the transport starts.
+
+        Raises:
+            ConfigError: TLS is asked for and there is no certificate.
+        """
+        self._fleet = fleet
+        self._accepted = frozenset(accepted)
+        self._settings = MqttSettings(
+            brokers=brokers,
+            tls=tls,
+            client_id=f"edgefl-{fleet}-aggregator",
+            keepalive_s=20,
+            acknowledges_late=True,
+            receive_maximum=4096,
+            max_outbox_messages=4096,
+            max_outbox_bytes=64 << 20,
+            max_inbox_messages=8192,
+        )
+        will = Will(topic=topics.aggregator(fleet), payload=b"", retain=True)
+        self._transport = _Watched(self._settings, will)
+        self._is_closed = asyncio.Event()
+
+    @property
+    def transport(self) -> MqttTransport:
+        """Carries the messages."""
+        return self._transport
+
+    @property
+    def kind(self) -> str:
+        """One word for the status page."""
+        return "broker"
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where devices reach it."""
+        return tuple(str(address) for address in self._settings.brokers)
+
+    async def start(self) -> None:
+        """Do nothing: the broker may come up later than the gateway."""
+
+    async def supervise(self) -> None:
+        """Check the broker as soon as it can be reached; then wait for `close`.
+
+        Raises:
+            EnvironmentProblem: Running a fleet over it would lose messages or let strangers in.
+        """
+        closing = asyncio.create_task(self._is_closed.wait(), name="end of the link")
+        checking = asyncio.create_task(self._check_when_reachable(), name="broker check")
+        try:
+            await asyncio.wait({closing, checking}, return_when=asyncio.FIRST_COMPLETED)
+            if checking.done():
+                await checking
+            await closing
+        finally:
+            checking.cancel()
+            closing.cancel()
+
+    async def _check_when_reachable(self) -> None:
+        """Try until the broker could be looked at."""
+        backoff = Backoff(first_s=_AGAIN_FIRST_S, cap_s=_AGAIN_CAP_S, draw=lambda: 1.0)
+        while True:
+            try:
+                return await self._check()
+            except TransportError as error:
+                _LOGGER.warning("the broker is not checked yet: %s", error)
+            await asyncio.sleep(backoff.next_delay_s())
+
+    async def _check(self) -> None:
+        """Look at the broker and say what is wrong with it."""
+        findings = await check_broker(self._settings, self._fleet)
+        for finding in findings:
+            is_accepted = finding.code in self._accepted
+            if finding.is_fatal and not is_accepted:
+                raise finding.to_error()
+            _LOGGER.warning("%s%s", finding, " (accepted)" if is_accepted else "")
+        if not findings:
+            _LOGGER.info("the broker keeps messages, retained ones too, and takes no strangers")
+
+    async def close(self) -> None:
+        """End `supervise`."""
+        self._is_closed.set()
+
+    def describe(self) -> dict[str, Json]:
+        """Return where the broker is."""
+        first = self._settings.brokers[0]
+        return {"host": first.host, "port": first.port, "brokers": list(self.addresses)}
+
+
+class _Watched(MqttTransport):
+    """Says so when the broker has forgotten what it acknowledged."""
+
+    async def events(self) -> AsyncIterator[TransportEvent]:
+        """Yield events in order until `close`. For one consumer only."""
+        had_link = False
+        async for event in super().events():
+            if isinstance(event, LinkUp):
+                if had_link and not event.session_present:
+                    _LOGGER.warning(
+                        "E-BROKER-FORGETS: the broker came back without this gateway's session, "
+                        "so it may have lost what it had acknowledged; everything is said again. "
+                        "Let it keep its state on disk (mosquitto: persistence true)"
+                    )
+                had_link = True
+            yield event

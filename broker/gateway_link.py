@@ -1,0 +1,42 @@
+"""What the gateway's runtime knows of its MQTT: an endpoint of its own, or a broker of others."""
+
+from typing import Protocol
+
+from broker.events import Json
+from edgefl.transport.base import Transport
+
+
+class GatewayLink(Protocol):
+    """Brings messages to the gateway and takes them away."""
+
+    @property
+    def kind(self) -> str:
+        """One word for the status page: "endpoint" or "broker"."""
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """URLs that devices reach it by, after `start`."""
+
+    @property
+    def transport(self) -> Transport:
+        """Carries the messages; to be used after `start`."""
+
+    async def start(self) -> None:
+        """Open what must be open before the transport starts.
+
+        Raises:
+            EdgeflError: A port is in use, a certificate cannot be read.
+        """
+
+    async def supervise(self) -> None:
+        """Keep it alive; return after `close`.
+
+        Raises:
+            EdgeflError: It cannot be kept alive, or is not safe to use.
+        """
+
+    async def close(self) -> None:
+        """End it, after the transport was closed."""
+
+    def describe(self) -> dict[str, Json]:
+        """Return how it is reached, for `gateway.json`: host and port at least."""
