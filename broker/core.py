@@ -22,7 +22,7 @@ from broker.events import (
     TaskSubmitted,
     UnmaskingEnded,
 )
-from broker.history import NAMESPACE, RoundHistory
+from broker.history import NAMESPACE, GatewayWords, RoundHistory
 from broker.key_epochs import KeyEpochs, open_key_epochs
 from broker.mailer import Mailer
 from broker.notices import Notices
@@ -91,6 +91,8 @@ class GatewayCore:
         self._tasks = TaskBook(store)
         self._notices = Notices(settings.notice_s)
         self._history = RoundHistory(store.namespace(NAMESPACE))
+        is_automatic = self._key_epochs.enrolment.is_automatic
+        self._history.note_gateway(GatewayWords(fleet=settings.fleet, is_automatic=is_automatic))
         self._sightings = Sightings()
         self._is_linked = False
         self._told_most_sleep_s = 0

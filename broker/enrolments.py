@@ -18,6 +18,7 @@ from edgefl.protocol.wire import (
     encode,
 )
 from edgefl.storage.base import KeyValueStore
+from edgefl.storage.read_only import ReadableStore
 
 MAX_PENDING: Final = 1_000
 MAX_CERTIFICATES: Final = 8
@@ -113,6 +114,15 @@ class EnrolmentRecord:
         return self.issued[-1][1] if self.issued else 0
 
 
+def read_records(store: ReadableStore) -> tuple[EnrolmentRecord, ...]:
+    """Return the records in a store, of a stopped gateway too.
+
+    Raises:
+        WireError: One is damaged.
+    """
+    return tuple(EnrolmentRecord.from_bytes(store.get(key) or b"") for key in store.keys(_RECORD))
+
+
 class Enrolments:
     """The records of all boards that asked.
 
@@ -127,9 +137,7 @@ class Enrolments:
         """Read everything."""
         self._store = store
         try:
-            records = [
-                EnrolmentRecord.from_bytes(store.get(key) or b"") for key in store.keys(_RECORD)
-            ]
+            records = read_records(store)
             self._revoked = _read_revoked(store.get(_REVOKED))
             self._used = {
                 key.removeprefix(_CLAIM): _read_names(store.get(key)) for key in store.keys(_CLAIM)

@@ -9,7 +9,7 @@ import json
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from broker.events import EvaluationEnded, Json
 from broker.round_record import RoundRecord, record_from_json, record_to_json
@@ -17,6 +17,7 @@ from edgefl.errors import StorageError
 from edgefl.protocol.reasons import Phase
 from edgefl.protocol.report import RoundReport
 from edgefl.storage.base import KeyValueStore
+from edgefl.storage.read_only import ReadableStore
 
 NAMESPACE: Final = "history"
 ROUNDS_KEPT: Final = 10_000
@@ -30,19 +31,10 @@ WEAKENS: Final = (
 RECENT: Final = 256
 """Rounds at hand without a look into the file, for the page and its figures."""
 
+_ABOUT = "about"
 _ROUND = "round/"
 _METRIC = "metric/"
 _MEMBERS = "members/"
-
-
-class ReadableStore(Protocol):
-    """The reading half of a `KeyValueStore`, which a stopped gateway's file has too."""
-
-    def get(self, key: str) -> bytes | None:
-        """Return the value, or None."""
-
-    def keys(self, prefix: str = "") -> list[str]:
-        """Return the keys that begin with a prefix, sorted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +66,18 @@ class RoundMembers:
     attempt: int
     survivors: tuple[str, ...]
     dropouts: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayWords:
+    """Whose history it is.
+
+    Attributes:
+        is_automatic: The enrolment key is on the gateway itself.
+    """
+
+    fleet: str
+    is_automatic: bool
 
 
 def members_of(report: RoundReport) -> RoundMembers:
@@ -128,6 +132,16 @@ class RoundHistory:
             gone.append(self._members_keys.popleft())
         self._store.put_many({**changes, **dict.fromkeys(gone)})
 
+    def note_gateway(self, about: GatewayWords) -> None:
+        """Keep whose history it is, for who looks into a stopped gateway's state.
+
+        Raises:
+            StorageError: It cannot be written.
+        """
+        content = _encode({"fleet": about.fleet, "is_automatic": about.is_automatic})
+        if self._store.get(_ABOUT) != content:
+            self._store.put(_ABOUT, content)
+
     def note_metric(self, event: EvaluationEnded) -> None:
         """Keep how good a committed model is.
 
@@ -168,6 +182,19 @@ class HistoryReader:
         keys = self._store.keys(_ROUND)
         wanted = keys if most is None else keys[max(0, len(keys) - most) :]
         return [self.read_round(key) for key in wanted]
+
+    def about(self) -> GatewayWords | None:
+        """Return whose history it is; None before the gateway's first start.
+
+        Raises:
+            StorageError: The row is damaged.
+        """
+        if self._store.get(_ABOUT) is None:
+            return None
+        content = self._read(_ABOUT)
+        return GatewayWords(
+            fleet=str(content.get("fleet")), is_automatic=content.get("is_automatic") is True
+        )
 
     def read_round(self, key: str) -> RoundRecord:
         """Return one closed round.

@@ -135,6 +135,22 @@ def list_tasks(state_dir: Path) -> list[str]:
     ]
 
 
+def load_spec(state_dir: Path, name: str) -> TaskSpec:
+    """Read what a task asks for, without its bundle.
+
+    Raises:
+        ConfigError: It is missing or does not fit.
+    """
+    folder = state_dir / "tasks" / name
+    try:
+        return TaskSpec.from_json((folder / _TASK).read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        found = error.strerror if isinstance(error, OSError) else "a file that is no text"
+        raise ConfigError(
+            "E-TASK-FOLDER", f"a whole task in {folder}", found or type(error).__name__
+        ) from error
+
+
 def load_task(state_dir: Path, name: str) -> SubmittedTask:
     """Read a task's folder.
 

@@ -48,6 +48,19 @@ def encode_task_state(state: TaskState) -> bytes:
     )
 
 
+def read_progress(stored: bytes) -> tuple[int, str]:
+    """Return (committed rounds, outcome) of a stored state, whatever its model.
+
+    Raises:
+        StorageError: It is damaged.
+    """
+    try:
+        body = wire.as_body(wire.decode(stored))
+        return wire.as_int(wire.field(body, 0), 0, 2**31), wire.as_text(wire.field(body, 1), 20)
+    except WireError as error:
+        raise StorageError("E-TASK-STATE", "the state of a task", error.found) from error
+
+
 def load_task_state(store: KeyValueStore, name: str, dimension: int) -> TaskState | None:
     """Read a task's state.
 

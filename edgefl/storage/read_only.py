@@ -3,12 +3,23 @@
 import os
 import sqlite3
 from pathlib import Path
+from typing import Protocol
 from urllib.parse import quote
 
 from edgefl.errors import StorageError
 from edgefl.storage.base import require_namespace
 from edgefl.storage.sqlite import open_sqlite, row_checksum
 from edgefl.storage.sqlite_file import APPLICATION_ID, FORMAT_VERSION, damaged, write_problem
+
+
+class ReadableStore(Protocol):
+    """The reading half of a `KeyValueStore`, which a stopped process's file has too."""
+
+    def get(self, key: str) -> bytes | None:
+        """Return the value, or None."""
+
+    def keys(self, prefix: str = "") -> list[str]:
+        """Return the keys that begin with a prefix, sorted by code point."""
 
 
 class ReadOnlyStore:
