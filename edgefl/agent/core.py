@@ -110,8 +110,8 @@ class AgentCore:
         return self._gateway.most_sleep_s
 
     @property
-    def spent_epsilon(self) -> float:
-        """What the device has spent over all tasks, against the gateway."""
+    def spent_epsilon(self) -> float | None:
+        """What the device has spent over all tasks, against the gateway; None if unknown."""
         return self._rounds.spent_epsilon
 
     @property

@@ -75,9 +75,10 @@ class Reporter:
             level_percent=None if level is None else round(level),
         )
 
-    def on_spent(self, epsilon: float) -> None:
-        """Note the account."""
-        self._status = replace(self._status, spent_epsilon=round(epsilon, 4))
+    def on_spent(self, epsilon: float | None) -> None:
+        """Note the account; None if it was lost."""
+        rounded = None if epsilon is None else round(epsilon, 4)
+        self._status = replace(self._status, spent_epsilon=rounded)
 
     def on_error(self, error: Exception) -> None:
         """Note what ends the agent, or makes it wait."""

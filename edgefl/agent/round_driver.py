@@ -107,8 +107,8 @@ class RoundDriver:
         return None if self._round is None else self._round.phase
 
     @property
-    def spent_epsilon(self) -> float:
-        """What the device's account says, over all tasks."""
+    def spent_epsilon(self) -> float | None:
+        """What the device's account says, over all tasks; None if it was lost."""
         return self._spend.epsilon
 
     @property

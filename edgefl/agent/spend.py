@@ -13,6 +13,8 @@ from edgefl.storage.base import KeyValueStore
 
 _TOTAL = "total-rdp"
 _SESSION = "charged-session"
+_UNKNOWN = b"unknown"
+"""In the place of the total, after the account was lost; no round has room beside it."""
 
 
 class DeviceSpend:
@@ -32,11 +34,15 @@ class DeviceSpend:
         self._store = store
         self._policy = policy
         stored = store.get(_TOTAL)
-        self._total = (0.0,) * len(RDP_ORDERS) if stored is None else _parse(stored)
+        self._is_known = stored != _UNKNOWN
+        is_new = stored is None or not self._is_known
+        self._total = (0.0,) * len(RDP_ORDERS) if is_new else _parse(stored or b"")
 
     @property
-    def epsilon(self) -> float:
-        """Spent so far, against the gateway, at the policy's delta."""
+    def epsilon(self) -> float | None:
+        """Spent so far, against the gateway, at the policy's delta; None where it is unknown."""
+        if not self._is_known:
+            return None
         return epsilon_from_rdp(RDP_ORDERS, self._total, self._policy.max_delta)
 
     def require_room(self, plan: PrivacyPlan) -> None:
@@ -45,6 +51,13 @@ class DeviceSpend:
         Raises:
             RemoteProtocolError: It would not.
         """
+        if not self._is_known:
+            raise RemoteProtocolError(
+                "E-SPEND-UNKNOWN",
+                "the account of the privacy that this device has spent",
+                "a device whose account was lost with its state file",
+                "its owner can begin a new account: edgefl agent run --forget-spend",
+            )
         after = compose([self._total, plan.rdp_per_round()])
         epsilon = epsilon_from_rdp(RDP_ORDERS, after, self._policy.max_delta)
         if not epsilon <= self._policy.max_epsilon:
@@ -61,6 +74,16 @@ class DeviceSpend:
             return
         self._total = compose([self._total, plan.rdp_per_round()])
         self._store.put_many({_TOTAL: json.dumps(list(self._total)).encode(), _SESSION: session_id})
+
+
+def mark_unknown(store: KeyValueStore) -> None:
+    """Note that the account was lost: from now on there is room for nothing."""
+    store.put_many({_TOTAL: _UNKNOWN, _SESSION: None})
+
+
+def forget(store: KeyValueStore) -> None:
+    """Begin a new account, which only the device's owner may ask for."""
+    store.put_many({_TOTAL: None, _SESSION: None})
 
 
 def _parse(stored: bytes) -> tuple[float, ...]:

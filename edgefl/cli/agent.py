@@ -64,6 +64,12 @@ def _add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     run.add_argument(
         "--wait-s", type=float, default=None, help="give up if no gateway is heard for this long"
     )
+    run.add_argument(
+        "--forget-spend",
+        action="store_true",
+        help="begin a new account of spent privacy, as the device's owner: after its account was "
+        "lost with a damaged state file, or for a new owner",
+    )
     add_reset_state(run, LOST_BY_RESET)
     add_common(run)
     run.set_defaults(run=run_agent)

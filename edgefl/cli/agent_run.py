@@ -20,11 +20,13 @@ from edgefl.agent.link import AgentLink
 from edgefl.agent.models import ModelShelf
 from edgefl.agent.policy_file import LEAST_SURVIVORS, read_policy
 from edgefl.agent.power.sensors import Sensors
+from edgefl.agent.recovery import keep_copy, open_state, set_copy_aside
 from edgefl.agent.reporter import Reporter
 from edgefl.agent.room import wait_for_room
 from edgefl.agent.runtime import AgentRuntime
 from edgefl.agent.service import ServiceManager
 from edgefl.agent.settings import AgentSettings
+from edgefl.agent.spend import forget
 from edgefl.agent.status_file import AgentStatus, status_path
 from edgefl.cli.agent_predict import MODELS
 from edgefl.cli.learning_options import asked_backends
@@ -40,7 +42,6 @@ from edgefl.errors import ConfigError, StorageError
 from edgefl.protocol import topics
 from edgefl.protocol.policy import DevicePolicy
 from edgefl.storage.base import KeyValueStore
-from edgefl.storage.sqlite import open_sqlite
 from edgefl.transport.base import Transport, Will
 from edgefl.transport.broker_url import BrokerAddress, parse_broker_urls
 from edgefl.transport.framing import FramedTransport
@@ -88,13 +89,18 @@ def run_agent(options: argparse.Namespace) -> int:
         threads=options.threads,
         validation_share=options.validation_share,
     )
+    path = wishes.state_dir / STATE_FILE
     if options.reset_state:
-        set_state_aside(wishes.state_dir / STATE_FILE, LOST_BY_RESET)
+        set_copy_aside(path)
+        set_state_aside(path, LOST_BY_RESET)
     learner.look()
-    store = open_sqlite(wishes.state_dir / STATE_FILE, namespace="agent")
+    store = open_state(path, wall_clock_s=time.time())
     try:
+        if options.forget_spend:
+            forget(store.namespace("spend"))
         return asyncio.run(run_until_signal(_run_for_ever(options, wishes, learner, store)))
     finally:
+        keep_copy(path, store)
         store.close()
 
 
@@ -129,6 +135,7 @@ def _make_runtime(
     manager: ServiceManager,
 ) -> AgentRuntime:
     identity = load_identity(store, wishes.device)
+    keep_copy(wishes.state_dir / STATE_FILE, store)
     power = None if options.ignore_power else wishes.config.power
     guard = PowerGuard(
         policy=power,
@@ -187,7 +194,7 @@ def _first_status(wishes: _Wishes, core: AgentCore) -> AgentStatus:
         gateway=wishes.gateway,
         version=__version__,
         started_at_s=round(time.time(), 1),
-        spent_epsilon=round(core.spent_epsilon, 4),
+        spent_epsilon=None if core.spent_epsilon is None else round(core.spent_epsilon, 4),
         most_epsilon=wishes.policy.privacy.max_epsilon,
     )
 

@@ -139,12 +139,18 @@ def _text(facts: dict[str, object], folder: Path) -> str:
         f"link: {facts['link']} ({facts['gateway']})",
         f"round: {_round_text(facts)}",
         f"power: {facts['supply']}{_level_text(facts)}; rounds are {_declined_text(facts)}",
-        f"privacy: epsilon {facts['spent_epsilon']} of {facts['most_epsilon']} spent over all "
-        "tasks, against the gateway",
+        f"privacy: {_spent_text(facts)}",
     ]
     if facts["last_error"]:
         lines.append(f"last problem: {facts['last_error']}")
     return "\n".join(lines) + "\n"
+
+
+def _spent_text(facts: dict[str, object]) -> str:
+    if facts["spent_epsilon"] is None:
+        return "the account was lost with a damaged state file; every round is declined"
+    most = facts["most_epsilon"]
+    return f"epsilon {facts['spent_epsilon']} of {most} spent over all tasks, against the gateway"
 
 
 def _round_text(facts: dict[str, object]) -> str:
