@@ -15,7 +15,6 @@ MAX_PACKET_BYTES = 262_144
 QUEUE_BYTES_PER_DEVICE = 64 << 20
 KEEPALIVE_LIMIT_S = 900
 STREAM_REPLICAS = 3
-_MOSQUITTO_WITH_SESSIONS_ON_DISK = (2, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +75,6 @@ def mosquitto_config(
     *,
     files: BrokerFiles | None,
     acl_file: Path | None,
-    version: tuple[int, ...] = (2, 0),
 ) -> str:
     """Return mosquitto's configuration.
 
@@ -86,10 +84,9 @@ def mosquitto_config(
         data_folder: Where it keeps sessions, queues and retained messages.
         files: Certificates; None gives a listener without TLS, on loopback only.
         acl_file: Access list; needed with certificates.
-        version: Of the mosquitto that will read it.
 
     Raises:
-        ConfigError: E-PLAINTEXT-REMOTE is left to the address; E-BROKER-CONFIG, no access list.
+        ConfigError: E-BROKER-CONFIG, certificates without an access list.
     """
     if files is not None and acl_file is None:
         raise ConfigError("E-BROKER-CONFIG", "an access list with certificates", "none")
@@ -112,7 +109,8 @@ def mosquitto_config(
         "# What was acknowledged survives the broker.",
         "persistence true",
         f"persistence_location {_folder_text(data_folder)}/",
-        *_mosquitto_saving(version),
+        "autosave_on_changes true",
+        "autosave_interval 100",
         "",
         *_mosquitto_listener(listener.host, listener.mqtt_port, files, is_websocket=False),
     ]
@@ -234,13 +232,6 @@ def _mosquitto_access(files: BrokerFiles | None, acl_file: Path | None) -> list[
     if files is None:
         return ["# No TLS: for trials on this machine only.", "allow_anonymous true"]
     return ["allow_anonymous false", f"acl_file {_folder_text(acl_file or Path())}"]
-
-
-def _mosquitto_saving(version: tuple[int, ...]) -> list[str]:
-    """Return how it saves: 2.1 writes each change, 2.0 the whole file after so many changes."""
-    if version >= _MOSQUITTO_WITH_SESSIONS_ON_DISK:
-        return ["persistence_file mosquitto.db", "plugin mosquitto_persist_sqlite.so"]
-    return ["autosave_on_changes true", "autosave_interval 100"]
 
 
 def _mosquitto_listener(

@@ -208,6 +208,11 @@ class GatewayCore:
         return None if self._admissions.desk is None else self._admissions.desk.enrolments
 
     @property
+    def behind_count(self) -> int:
+        """How many devices are not known to trust the present authorities."""
+        return 0 if self._admissions.desk is None else self._admissions.desk.behind_count()
+
+    @property
     def sightings(self) -> Sightings:
         """How devices were last seen; for reading."""
         return self._sightings

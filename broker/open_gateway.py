@@ -1,22 +1,26 @@
 """Open a gateway's state folder: identity, ledger, state, core."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
+from broker.config import Listening
 from broker.core import GatewayCore
 from broker.embedded import EmbeddedBroker
 from broker.endpoint import EmbeddedEndpoint
 from broker.events import Reported
 from broker.external import ExternalBroker
+from broker.gateway_identity import load_gateway_identity, write_public_key
 from broker.gateway_link import GatewayLink
 from broker.http_server import HttpSettings
 from broker.ledger import LedgerFile
+from broker.operator_desk import OperatorDesk
 from broker.runtime import GatewayRuntime, RuntimeSettings
 from broker.settings import GatewaySettings
+from broker.tls_authority import TlsAuthority
 from broker.tls_folder import TlsFolder
 from edgefl import __version__
-from edgefl._native import Seed, SigningKey
-from edgefl.errors import EnvironmentProblem, StorageError
+from edgefl._native import Seed
+from edgefl.errors import EnvironmentProblem
 from edgefl.privacy.ledger import Ledger, LedgerEntry, Release
 from edgefl.storage.base import KeyValueStore
 from edgefl.storage.batch import BatchStore
@@ -25,7 +29,6 @@ from edgefl.transport.broker_url import BrokerAddress
 from edgefl.transport.tls import TlsSettings
 from edgefl.types import FleetName
 
-_IDENTITY = "identity-seed"
 _LEDGER_WITNESS = "ledger-witness"
 
 
@@ -41,10 +44,11 @@ async def run_gateway(
     *,
     state_dir: Path,
     fleet: FleetName,
-    port: int,
+    listening: Listening,
     enrolment_key: bytes | None,
     stop_when_idle: bool,
     on_report: Callable[[Reported], None],
+    names: Sequence[str] = (),
     http: HttpSettings | None = None,
     brokers: tuple[BrokerAddress, ...] = (),
     accepted: Collection[str] = (),
@@ -54,10 +58,12 @@ async def run_gateway(
     Args:
         state_dir: Its folder; made if absent.
         fleet: The fleet's name.
-        port: Of the embedded broker; 0 picks a free one.
+        listening: Where its own endpoint listens.
         enrolment_key: Who signs the roster away from this gateway; None lets it sign.
         stop_when_idle: End when every task handed in has ended.
         on_report: Called with each line for the operator.
+        names: Names and addresses for the server's certificate, on a gateway that `init` set up;
+            empty for a first run, where every device that says hello may take part.
         http: Where the status page is served; None serves none.
         brokers: Of others, to run the fleet over; empty starts one of its own on `port`.
         accepted: Codes of what the operator knows to be unsafe about these and takes.
@@ -71,12 +77,15 @@ async def run_gateway(
     )
     try:
         with _open_ledger(state_dir / "ledger.jsonl", store) as ledger:
-            identity = _identity(store)
+            identity = load_gateway_identity(store)
+            write_public_key(state_dir, identity.public_key)
+            tls = TlsFolder(state_dir) if names else None
             core = GatewayCore(
                 settings=GatewaySettings(
                     fleet=fleet,
                     signing_key=identity,
                     enrolment_key=enrolment_key,
+                    authority=None if tls is None else TlsAuthority(tls),
                     least_agent_version=__version__,
                 ),
                 store=store,
@@ -91,7 +100,14 @@ async def run_gateway(
                     http=http,
                 ),
                 core=core,
-                link=_make_link(state_dir, fleet, port, brokers, accepted),
+                link=_make_link(state_dir, fleet, listening, brokers, accepted),
+                operator=OperatorDesk(
+                    state_dir,
+                    tls=tls,
+                    fleet=fleet,
+                    names=names,
+                    behind_count=lambda: core.behind_count,
+                ),
                 commit=store.batch.commit,
                 on_report=on_report,
             )
@@ -103,12 +119,13 @@ async def run_gateway(
 def _make_link(
     state_dir: Path,
     fleet: FleetName,
-    port: int,
+    listening: Listening,
     brokers: tuple[BrokerAddress, ...],
     accepted: Collection[str],
 ) -> GatewayLink:
     """Return what brings the gateway's messages."""
     if not brokers:
+        port = listening.mqtt_port or 0
         return EmbeddedBroker(EmbeddedEndpoint(port=port, state_dir=state_dir / "broker"), fleet)
     tls = None
     if TlsFolder.exists(state_dir):
@@ -171,14 +188,3 @@ def _open_ledger(path: Path, store: KeyValueStore) -> LedgerFile:
 
 def _remember(store: KeyValueStore, ledger: Ledger) -> None:
     store.put(_LEDGER_WITNESS, f"{len(ledger)} {ledger.head}".encode())
-
-
-def _identity(store: KeyValueStore) -> SigningKey:
-    stored = store.get(_IDENTITY)
-    if stored is None:
-        seed = Seed.generate()
-        store.put(_IDENTITY, seed.export_bytes())
-        return SigningKey.from_seed(seed)
-    if len(stored) != 32:
-        raise StorageError("E-IDENTITY", "an identity of 32 bytes", f"{len(stored)} bytes")
-    return SigningKey.from_seed(Seed.from_bytes(stored))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TextIO
 
 from broker.core import GatewayCore
+from broker.enrolment_events import EnrolmentEffect
 from broker.event_batches import EventBatches
 from broker.events import (
     EnrolmentWanted,
@@ -31,6 +32,7 @@ from broker.events import (
 from broker.gateway_link import GatewayLink
 from broker.http_server import HttpSettings
 from broker.live_status import LinkWords
+from broker.operator_desk import OperatorDesk
 from broker.reports import task_refused_report
 from broker.roster_folder import RosterFolder
 from broker.task_folder import SubmittedTask, list_tasks, load_task, save_model
@@ -82,6 +84,7 @@ class GatewayRuntime:
         settings: Where it lives.
         core: The gateway.
         link: Brings its messages: an endpoint of its own, or a broker of others.
+        operator: Brings tokens and the operator's orders, and cuts off whom the core puts out.
         commit: Makes durable what the core changed; nothing is said to anybody before.
         on_report: Called with each line for the operator.
     """
@@ -92,6 +95,7 @@ class GatewayRuntime:
         settings: RuntimeSettings,
         core: GatewayCore,
         link: GatewayLink,
+        operator: OperatorDesk,
         commit: Callable[[], None],
         on_report: Callable[[Reported], None],
     ) -> None:
@@ -101,6 +105,7 @@ class GatewayRuntime:
         self._commit = commit
         self._on_report = on_report
         self._link = link
+        self._operator = operator
         self._events = EventBatches(time.monotonic)
         self._disk = ThreadPoolExecutor(max_workers=1, thread_name_prefix="state")
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="gateway")
@@ -121,6 +126,9 @@ class GatewayRuntime:
         """
         settings = self._settings
         await self._link.start()
+        self._operator.use(self._link)
+        for event in await asyncio.to_thread(self._operator.look):
+            await self._events.put(event)
         transport = self._link.transport
         with (settings.state_dir / "events.jsonl").open("a", buffering=1) as log:
             self._log = log
@@ -214,6 +222,8 @@ class GatewayRuntime:
             roster = await asyncio.to_thread(self._roster_folder.read_new_roster)
             if roster is not None:
                 await self._events.put(RosterBrought(content=roster))
+            for event in await asyncio.to_thread(self._operator.look):
+                await self._events.put(event)
             await asyncio.sleep(_SCAN_S)
 
     async def _take_task(self, name: str) -> None:
@@ -267,6 +277,8 @@ class GatewayRuntime:
             self._unfinished.discard(effect.task)
         elif isinstance(effect, EnrolmentWanted):
             self._roster_folder.write_request(effect.devices, effect.leaving)
+        elif isinstance(effect, EnrolmentEffect):
+            await asyncio.to_thread(self._operator.carry_out, effect)
         elif isinstance(effect, Reported):
             self._report(effect)
 
