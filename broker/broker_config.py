@@ -267,7 +267,7 @@ def _nats_cluster(
     return [
         "cluster {",
         f'  name: "edgefl-{fleet}"',
-        f'  listen: "{_host_text(node.cluster_host)}:{node.cluster_port}"',
+        f'  listen: "{_host_text(node.listener.host)}:{node.cluster_port}"',
         f"  routes: [ {routes} ]",
         *_nats_tls(files, needs_client=False),
         "}",

@@ -114,18 +114,24 @@ class CertificateAuthority:
         """Make the certificate and key with which the gateway connects to a broker."""
         return self._issue_pair(name, now, now + _LEAF_LIFE, _client_usage())
 
-    def issue_server(self, hosts: Sequence[str], now: datetime.datetime) -> KeyPair:
-        """Make the gateway's own server certificate.
+    def issue_server(
+        self, hosts: Sequence[str], now: datetime.datetime, *, is_node: bool = False
+    ) -> KeyPair:
+        """Make a server certificate, of the gateway or of a broker.
 
         Args:
             hosts: Names and addresses that devices connect to.
             now: The time, with its zone.
+            is_node: It is for a node of a cluster, which is a client of the other nodes too.
 
         Raises:
             ConfigError: E-HOST-NAME, a host is none.
         """
         alternatives = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
-        usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
+        usages = [ExtendedKeyUsageOID.SERVER_AUTH]
+        if is_node:
+            usages.append(ExtendedKeyUsageOID.CLIENT_AUTH)
+        usage = x509.ExtendedKeyUsage(usages)
         return self._issue_pair("edgefl gateway", now, now + _LEAF_LIFE, usage, alternatives)
 
     def revocation_list(self, serials: Collection[int], now: datetime.datetime) -> bytes:

@@ -68,7 +68,7 @@ class ExternalBroker:
     @property
     def kind(self) -> str:
         """One word for the status page."""
-        return "broker"
+        return "external"
 
     @property
     def addresses(self) -> tuple[str, ...]:

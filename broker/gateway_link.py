@@ -11,7 +11,7 @@ class GatewayLink(Protocol):
 
     @property
     def kind(self) -> str:
-        """One word for the status page: "endpoint" or "broker"."""
+        """One word for the status page: "endpoint" or "external"."""
 
     @property
     def addresses(self) -> tuple[str, ...]:
