@@ -4,6 +4,7 @@ from broker.enrolment import Enrolment
 from broker.population import Population
 from edgefl.errors import RemoteProtocolError
 from edgefl.protocol.service_messages import Hello, Rejection
+from edgefl.protocol.versions import LEAST_AGENT_MINOR, parse_version
 
 
 def admit(
@@ -27,8 +28,12 @@ def admit(
     Returns:
         A rejection that says what to do, or whether the device is new.
     """
-    if _version(hello.agent_version) < _version(least_agent_version):
-        text = f"agent {hello.agent_version} too old, need {least_agent_version}: update the agent"
+    is_old = parse_version(hello.agent_version) < parse_version(least_agent_version)
+    if is_old or hello.protocol_minor < LEAST_AGENT_MINOR:
+        text = (
+            f"agent {hello.agent_version} too old, need {least_agent_version}: on the board run "
+            "'pip install --upgrade edgefl-runtime' and start the agent again"
+        )
         return Rejection(code="E-AGENT-OLD", text=text, digest=digest)
     try:
         return population.pin(
@@ -39,9 +44,3 @@ def admit(
     except RemoteProtocolError as error:
         text = f"{error.found}: {error.advice}"
         return Rejection(code=error.code, text=text, digest=digest)
-
-
-def _version(text: str) -> tuple[int, ...]:
-    """Return the leading numbers of a version; whatever is no number counts as 0."""
-    parts = text.split("+")[0].split(".")[:3]
-    return tuple(int(part) if part.isdecimal() and len(part) < 9 else 0 for part in parts)

@@ -21,6 +21,7 @@ from broker.events import (
     RosterBrought,
     TaskSubmitted,
     UnmaskingEnded,
+    UploadMoved,
 )
 from broker.history import NAMESPACE, GatewayWords, RoundHistory
 from broker.key_epochs import KeyEpochs, open_key_epochs
@@ -38,11 +39,14 @@ from broker.settings import GatewaySettings, LedgerStore
 from broker.sightings import Sightings
 from broker.task_book import EndedTask, TaskBook
 from broker.uplinks import Uplinks, acknowledge
+from broker.uploads import STAGE_BLOBS, STAGE_BYTES, Uploads
+from edgefl._native import UploadStage
 from edgefl.privacy.ledger import Ledger
 from edgefl.protocol import topics
 from edgefl.protocol.events import DeviceOffline
 from edgefl.protocol.identity import EntropySource
 from edgefl.storage.base import KeyValueStore
+from edgefl.transfer.stage import Stage
 from edgefl.transport.core_events import Arrived, LinkLost, LinkRestored, Publish
 
 _EPOCH = "epoch"
@@ -56,6 +60,7 @@ class GatewayCore:
         store: Durable state.
         ledger: The privacy ledger.
         entropy: Fresh nonces.
+        stage: Where chunks of uploads go, if an endpoint in this process fills it.
     """
 
     def __init__(
@@ -65,6 +70,7 @@ class GatewayCore:
         store: KeyValueStore,
         ledger: LedgerStore,
         entropy: EntropySource,
+        stage: Stage | None = None,
     ) -> None:
         """Read the durable state; a round that a crash left open is aborted by name.
 
@@ -119,6 +125,11 @@ class GatewayCore:
             requests=self._requests,
             rounds=self._rounds,
         )
+        self._uploads = Uploads(
+            stage=UploadStage(STAGE_BYTES, STAGE_BLOBS) if stage is None else stage,
+            epoch=self._epoch,
+            mailer=self._mailer,
+        )
         self._uplinks = Uplinks(
             settings=settings,
             mailer=self._mailer,
@@ -129,6 +140,7 @@ class GatewayCore:
             rounds=self._rounds,
             sightings=self._sightings,
             admissions=self._admissions,
+            uploads=self._uploads,
         )
 
     # ------------------------------------------------------------ public
@@ -149,6 +161,7 @@ class GatewayCore:
         ]
         if self._is_linked:  # Without a link these would be granted at once, for ever.
             wishes += [self._rounds.wakeup_s, self._key_epochs.wakeup_s]
+            wishes += [self._uploads.wakeup_s, self._mailer.downloads.wakeup_s]
         return min((wish for wish in wishes if wish is not None), default=None)
 
     @property
@@ -219,6 +232,7 @@ class GatewayCore:
 
     def handle(self, event: GatewayEvent, now_s: float) -> list[GatewayEffect]:
         """Take one event and return what to do, in order. A peer's bytes raise nothing."""
+        self._mailer.at(now_s)
         effects = self._dispatch(event, now_s)
         if self._requests.is_due(now_s):
             effects += self._requests.look(self._population.keys, now_s, self._admissions.leaving)
@@ -230,7 +244,10 @@ class GatewayCore:
     def _dispatch(self, event: GatewayEvent, now_s: float) -> list[GatewayEffect]:
         if isinstance(event, Arrived):
             return self._on_arrived(event, now_s)
+        if isinstance(event, UploadMoved):
+            return self._uplinks.on_moved(event.device, event.transfer_id, now_s)
         if isinstance(event, LinkRestored):
+            self._mailer.downloads.on_link(event.max_packet_bytes, now_s)
             return self._on_link(now_s)
         if isinstance(event, LinkLost):
             self._is_linked = False
@@ -297,11 +314,13 @@ class GatewayCore:
         effects: list[GatewayEffect] = []
         for device in self._population.take_gone(now_s):
             effects.append(Reported(kind="device-offline", fields={"device": device}))
+            self._mailer.downloads.gone(device)
             effects += self._key_epochs.on_gone(device, now_s)
             effects += self._rounds.feed(DeviceOffline(device=device), now_s)
         if self._is_linked:
             effects += self._key_epochs.wake(now_s)
             effects += self._rounds.wake(now_s)
+            effects += [*self._uploads.wake(now_s), *self._mailer.downloads.wake(now_s)]
         return [*effects, *self._notice(now_s)]
 
     def _notice(self, now_s: float) -> list[GatewayEffect]:

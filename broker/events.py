@@ -66,6 +66,19 @@ class RosterBrought:
     content: bytes = field(repr=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UploadMoved:
+    """The endpoint has put chunks of an upload into the stage.
+
+    Attributes:
+        device: Who sends.
+        transfer_id: 8 bytes.
+    """
+
+    device: str
+    transfer_id: bytes
+
+
 GatewayEvent = (
     LinkRestored
     | LinkLost
@@ -75,6 +88,7 @@ GatewayEvent = (
     | UnmaskingEnded
     | EvaluationEnded
     | RosterBrought
+    | UploadMoved
     | EnrolmentEvent
 )
 

@@ -2,9 +2,12 @@
 
 from dataclasses import dataclass
 
+from broker.downloads import Downloads
 from broker.round_record import RoundBytes
+from edgefl import __version__
 from edgefl._native import SigningKey
 from edgefl.protocol import topics
+from edgefl.protocol.bulk import may_be_whole
 from edgefl.protocol.enrolment_messages import EnrolmentAnswer
 from edgefl.protocol.envelope import AGGREGATOR, NO_SESSION, Header, seal_envelope
 from edgefl.protocol.messages import AggregatorMessage
@@ -35,14 +38,30 @@ class Mailer:
         self._fleet = fleet
         self._key = signing_key
         self._traffic: dict[str, Traffic] = {}
+        self._now_s = 0.0
+        self.downloads = Downloads(fleet, signing_key, count=self._count_down)
+
+    def at(self, now_s: float) -> None:
+        """Note the time: of messages that travel in chunks it matters when they were offered."""
+        self._now_s = now_s
 
     def to_device(
         self, device: str, message: AggregatorMessage, header: Header | None = None
     ) -> Publish:
-        """Return a message to one device; without a header it belongs to no round."""
+        """Return a message to one device; without a header it belongs to no round.
+
+        Of a message that does not fit into one packet it is the offer: the rest follows in chunks
+        when the device asks for them.
+        """
         topic = topics.downlink(self._fleet, DeviceId(device))
-        payload = seal_envelope(self._key, topic, header or Header(sender=AGGREGATOR), message)
-        self._of(device).down_bytes += len(payload)
+        header = header or Header(sender=AGGREGATOR)
+        payload = seal_envelope(self._key, topic, header, message) if may_be_whole(message) else b""
+        if not 0 < len(payload) <= self.downloads.chunk_bytes_for(device):
+            offer = self.downloads.offer(device, message, header, self._now_s)
+            if offer is not None:
+                return offer
+            payload = payload or seal_envelope(self._key, topic, header, message)
+        self._count_down(device, len(payload))
         return Publish(topic=topic, payload=payload)
 
     def to_claim(self, claim: str, message: EnrolmentAnswer) -> Publish:
@@ -65,6 +84,8 @@ class Mailer:
             epoch=epoch,
             least_agent_version=least_agent_version,
             most_sleep_s=most_sleep_s,
+            gateway_version=__version__,
+            chunk_bytes=self.downloads.most_chunk_bytes,
         )
         payload = seal_envelope(self._key, topic, Header(sender=AGGREGATOR), status)
         return Publish(topic=topic, payload=payload, retain=True)
@@ -85,6 +106,9 @@ class Mailer:
             down=sum(one.down_bytes for one in traffic),
             devices=len(traffic),
         )
+
+    def _count_down(self, device: str, size_bytes: int) -> None:
+        self._of(device).down_bytes += size_bytes
 
     def _of(self, device: str) -> Traffic:
         return self._traffic.setdefault(device, Traffic())

@@ -111,6 +111,13 @@ class RoundDriver:
         """For how long a device may be without a link and miss nothing."""
         return self._tasks.most_sleep_s
 
+    def is_open_for(self, device: str, attempt: int) -> bool:
+        """Tell whether a device may have something to say in an attempt."""
+        current = self._round
+        if current is None or current.call.attempt != attempt:
+            return False
+        return device in current.machine.population
+
     def blob(self, sha256: bytes) -> bytes | None:
         """Return what the newest round's devices may ask for."""
         return self._blobs.get(sha256)

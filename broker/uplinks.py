@@ -14,17 +14,23 @@ from broker.round_driver import RoundDriver
 from broker.round_opening import RoundOpener
 from broker.settings import GatewaySettings
 from broker.sightings import Sightings
+from broker.uploads import Uploads
 from edgefl.errors import RemoteProtocolError, WireError
 from edgefl.protocol import topics
 from edgefl.protocol.enrolment_messages import RenewalRequest
-from edgefl.protocol.envelope import Envelope, open_envelope, require_device_message
+from edgefl.protocol.envelope import Header, open_envelope, require_device_message
 from edgefl.protocol.epoch_messages import EPOCH_DEVICE_MESSAGES
 from edgefl.protocol.events import DeviceOnline
 from edgefl.protocol.messages import DeviceMessage
+from edgefl.protocol.one_upload_messages import OneUpload
 from edgefl.protocol.presence import PresenceKind, parse_presence
+from edgefl.protocol.round_messages import MaskedInput
 from edgefl.protocol.service_messages import Blob, GetBlob, Hello, Receipt, Rejection
+from edgefl.transfer.messages import TRANSFER_ANSWERS, TransferOffer
 from edgefl.transport.core_events import Acknowledge, Arrived
 from edgefl.types import DeviceId
+
+_INPUT_KINDS = frozenset({MaskedInput.kind, OneUpload.kind})
 
 
 class Uplinks:
@@ -40,6 +46,7 @@ class Uplinks:
         rounds: Takes what belongs to a round.
         sightings: Remembers, for the operator, how devices were last seen.
         admissions: Says who may take part, and takes what belongs to enrolment.
+        uploads: Puts together what comes in chunks.
     """
 
     def __init__(
@@ -54,6 +61,7 @@ class Uplinks:
         rounds: RoundDriver,
         sightings: Sightings,
         admissions: Admissions,
+        uploads: Uploads,
     ) -> None:
         """Prepare."""
         self._settings = settings
@@ -65,12 +73,16 @@ class Uplinks:
         self._rounds = rounds
         self._sightings = sightings
         self._admissions = admissions
+        self._uploads = uploads
 
     def on_arrived(self, event: Arrived, now_s: float) -> list[GatewayEffect]:
         """Take a packet from a device's topic."""
         claim = topics.claim_of(event.topic)
         if claim is not None:
             return [*self._admissions.on_arrived(claim, event), *acknowledge(event)]
+        upload = topics.upload_of(event.topic)
+        if upload is not None:
+            return [*self._on_chunk(*upload, event.payload, now_s), *acknowledge(event)]
         try:
             device = topics.device_of(event.topic)
             if event.topic == topics.status(self._settings.fleet, device):
@@ -127,9 +139,10 @@ class Uplinks:
                 *acknowledge(event),
             ]
         effects = self._on_heard(device, now_s)
-        if isinstance(message, GetBlob):
-            return [*effects, *self._on_get_blob(device, message), *acknowledge(event)]
-        is_settled, told = self._hand_on(device, envelope, message, now_s)
+        transferred = self._on_transfer(device, envelope.header, message, now_s)
+        if transferred is not None:
+            return [*effects, *transferred, *acknowledge(event)]
+        is_settled, told = self._hand_on(device, envelope.header, message, now_s)
         effects += told
         safe = acknowledge(event)
         if is_settled:
@@ -155,20 +168,22 @@ class Uplinks:
         self._requests.note_hello()
         effects += self._on_heard(device, now_s)
         self._population.note_backend(device, message.backend)
+        self._mailer.downloads.note_chunk_bytes(device, message.chunk_bytes)
+        effects += self._mailer.downloads.on_hello(device, now_s)
         self._sightings.note_hello(device, message.agent_version, now_s)
         effects += self._admissions.on_hello(device)
         effects += self._key_epochs.on_hello(device, message, now_s)
         return [*effects, *self._rounds.remind_if_waited_for(device, now_s)]
 
-    def _on_get_blob(self, device: DeviceId, message: GetBlob) -> list[GatewayEffect]:
+    def _on_get_blob(self, device: str, message: GetBlob) -> list[GatewayEffect]:
         content = self._rounds.blob(message.sha256)
         return [] if content is None else [self._mailer.to_device(device, Blob(content=content))]
 
     def _hand_on(
-        self, device: DeviceId, envelope: Envelope, message: DeviceMessage, now_s: float
+        self, device: str, header: Header, message: DeviceMessage, now_s: float
     ) -> tuple[bool, list[GatewayEffect]]:
         """Return whether a receipt may be given, and what to do before."""
-        current, attempt = self._rounds.current, envelope.header.attempt
+        current, attempt = self._rounds.current, header.attempt
         cohort = None if current is None else current.machine.population
         is_settled, effects = self._desk.receive(device, attempt, message, cohort)
         if isinstance(message, EPOCH_DEVICE_MESSAGES):
@@ -176,8 +191,63 @@ class Uplinks:
         elif isinstance(message, RenewalRequest):
             effects += self._admissions.on_renewal(device, message)
         elif attempt > 0:
-            effects += self._rounds.on_message(device, envelope.header, message, now_s)
+            effects += self._rounds.on_message(device, header, message, now_s)
         return is_settled, effects
+
+    # ------------------------------------------------------------ transfers
+
+    def on_moved(self, device: str, transfer_id: bytes, now_s: float) -> list[GatewayEffect]:
+        """Note that the endpoint has put chunks of an upload into the stage."""
+        effects = self._uploads.on_moved(device, transfer_id, now_s)
+        return [*effects, *self._on_whole(device, transfer_id, now_s)]
+
+    def _on_chunk(
+        self, device: str, transfer_id: bytes, packet: bytes, now_s: float
+    ) -> list[GatewayEffect]:
+        effects = self._uploads.on_chunk(device, transfer_id, packet, now_s)
+        return [*effects, *self._on_whole(device, transfer_id, now_s)]
+
+    def _on_transfer(
+        self, device: str, header: Header, message: DeviceMessage, now_s: float
+    ) -> list[GatewayEffect] | None:
+        """Take what is about a transfer; None for any other message."""
+        if isinstance(message, GetBlob):
+            return self._on_get_blob(device, message)
+        if isinstance(message, TransferOffer):
+            return self._on_offer(device, header, message, now_s)
+        if isinstance(message, TRANSFER_ANSWERS):
+            return [*self._mailer.downloads.on_answer(device, message, now_s)]
+        return None
+
+    def _on_offer(
+        self, device: str, header: Header, offer: TransferOffer, now_s: float
+    ) -> list[GatewayEffect]:
+        """Give a slot, or say at once what need not travel at all."""
+        current, is_input = self._rounds.current, offer.message_kind in _INPUT_KINDS
+        if header.attempt > 0 and not self._rounds.is_open_for(device, header.attempt):
+            told = self._rounds.on_message(device, header, offer, now_s)
+            return [*told, *self._uploads.say_not_wanted(device, header, offer)]
+        is_in_sum = is_input and current is not None and current.machine.has_input_of(device)
+        if is_in_sum or self._uploads.is_done(device, header, offer):
+            return self._uploads.say_done(device, header, offer)
+        # An upload that is too late for its round may still bring a deposit for the next one.
+        is_late = offer.message_kind == MaskedInput.kind and current is not None
+        if is_late and current is not None and not current.machine.takes(MaskedInput):
+            return self._uploads.say_not_wanted(device, header, offer)
+        return self._uploads.on_offer(device, header, offer, now_s)
+
+    def _on_whole(self, device: str, transfer_id: bytes, now_s: float) -> list[GatewayEffect]:
+        whole, effects = self._uploads.take_whole(device, transfer_id)
+        if whole is None:
+            return effects
+        try:
+            is_settled, told = self._hand_on(device, whole.header, whole.message, now_s)
+        except (WireError, RemoteProtocolError) as error:
+            return [refused_report(error.code, device), *self._uploads.settle(whole)]
+        if not is_settled:
+            self._uploads.let_go(whole)
+            return told
+        return [*told, *self._uploads.settle(whole)]
 
 
 def acknowledge(event: Arrived) -> list[GatewayEffect]:

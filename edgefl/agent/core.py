@@ -3,6 +3,8 @@
 The same class runs on a board (`edgefl.agent.runtime`) and in the simulator (`firmware_sim`).
 """
 
+from edgefl._native import UploadStage
+from edgefl.agent.downloads import LIMITS, STAGE_BYTES, Downloads, WholeMessage
 from edgefl.agent.events import (
     AgentEffect,
     AgentEvent,
@@ -12,16 +14,17 @@ from edgefl.agent.events import (
     Stop,
     TrainingEnded,
 )
-from edgefl.agent.gateway_pin import GatewayPin
+from edgefl.agent.gateway_pin import GatewayPin, old_gateway
 from edgefl.agent.greeting import Greeting
 from edgefl.agent.keys import AgentKeys
 from edgefl.agent.outbox import Outbox
 from edgefl.agent.pen import Pen
+from edgefl.agent.post import Post
 from edgefl.agent.round_driver import RoundDriver
 from edgefl.agent.settings import AgentSettings
 from edgefl.errors import RemoteProtocolError, WireError
 from edgefl.protocol import presence, topics
-from edgefl.protocol.envelope import Envelope, open_envelope, require_aggregator_message
+from edgefl.protocol.envelope import Header, open_envelope, require_aggregator_message
 from edgefl.protocol.epoch_messages import EPOCH_AGGREGATOR_MESSAGES
 from edgefl.protocol.identity import EntropySource
 from edgefl.protocol.messages import AggregatorMessage
@@ -30,6 +33,8 @@ from edgefl.protocol.reasons import Phase
 from edgefl.protocol.round_messages import Call
 from edgefl.protocol.service_messages import AggregatorStatus, Blob, Receipt, Rejection
 from edgefl.storage.base import KeyValueStore
+from edgefl.transfer.messages import TRANSFER_ANSWERS, TransferOffer
+from edgefl.transfer.packets import read_down
 from edgefl.transport.core_events import Arrived, LinkLost, LinkRestored, Publish
 
 STATUS_OFFLINE = presence.OFFLINE
@@ -56,6 +61,10 @@ class AgentCore:
         self._gateway = GatewayPin(store)
         self._outbox = Outbox()
         self._pen = Pen(settings)
+        self._post = Post(fleet=settings.fleet, pen=self._pen, outbox=self._outbox)
+        self._downloads = Downloads(
+            stage=UploadStage(STAGE_BYTES, LIMITS.offers_per_peer), pen=self._pen
+        )
         self._keys = AgentKeys(
             store=store,
             entropy=entropy,
@@ -74,7 +83,7 @@ class AgentCore:
             store=store,
             entropy=entropy,
             keys=self._keys,
-            outbox=self._outbox,
+            post=self._post,
             pen=self._pen,
             greeting=self._greeting,
             gateway=self._gateway,
@@ -102,7 +111,8 @@ class AgentCore:
     @property
     def is_at_rest(self) -> bool:
         """Tell whether the next step is the gateway's: all receipts are here, nothing is worked."""
-        return self.has_gateway and self._outbox.is_empty and not self._rounds.is_working
+        is_silent = self._post.is_empty and self._downloads.is_empty
+        return self.has_gateway and is_silent and not self._rounds.is_working
 
     @property
     def most_sleep_s(self) -> int:
@@ -117,7 +127,10 @@ class AgentCore:
     @property
     def wakeup_s(self) -> float | None:
         """When `Woken` is wanted."""
-        return self._outbox.wakeup_s if self._is_linked else None
+        if not self._is_linked:
+            return None
+        wishes = (self._post.wakeup_s, self._downloads.wakeup_s)
+        return min((wish for wish in wishes if wish is not None), default=None)
 
     def handle(self, event: AgentEvent, now_s: float) -> list[AgentEffect]:
         """Take one event and return what to do, in order. A peer's bytes raise nothing."""
@@ -127,7 +140,7 @@ class AgentCore:
             except (WireError, RemoteProtocolError) as error:
                 return [Noticed(error=error)]
         if isinstance(event, LinkRestored):
-            return self._on_link(now_s)
+            return self._on_link(event, now_s)
         if isinstance(event, LinkLost):
             self._is_linked = False
             return []
@@ -135,12 +148,16 @@ class AgentCore:
             return self._rounds.on_job_ended(event, now_s)
         if isinstance(event, PresenceChanged):
             return [self._status()] if self._is_linked else []
-        return [*self._outbox.due(now_s)] if self._is_linked else []
+        return self._on_woken(now_s) if self._is_linked else []
+
+    def _on_woken(self, now_s: float) -> list[AgentEffect]:
+        return [*self._post.due(now_s), *self._downloads.wake(now_s)]
 
     # ------------------------------------------------------------ link
 
-    def _on_link(self, now_s: float) -> list[AgentEffect]:
+    def _on_link(self, event: LinkRestored, now_s: float) -> list[AgentEffect]:
         self._is_linked = True
+        self._post.on_link(now_s, event.max_packet_bytes)
         return [self._status(), *self._greet(now_s)]
 
     def _status(self) -> AgentEffect:
@@ -156,6 +173,7 @@ class AgentCore:
             *self._greeting.say(now_s),
             *self._keys.resume(now_s),
             *self._rounds.resume(now_s),
+            *self._post.due(now_s),
         ]
 
     # ------------------------------------------------------------ messages
@@ -163,19 +181,41 @@ class AgentCore:
     def _on_arrived(self, event: Arrived, now_s: float) -> list[AgentEffect]:
         if event.topic == topics.aggregator(self._settings.fleet):
             return self._on_aggregator_status(event, now_s) if event.payload else []
+        packet = read_down(event.payload)
+        if packet is not None:
+            whole, effects = self._downloads.on_chunk(packet, now_s)
+            return [*effects, *self._on_whole(whole, now_s)]
         envelope = open_envelope(event.topic, event.payload)
         if self._gateway.key is None:
             return []  # The retained status comes first; what comes before it is sent again.
         envelope.require_signed_by(self._gateway.key)
-        return self._on_message(envelope, require_aggregator_message(envelope.message), now_s)
+        message = require_aggregator_message(envelope.message)
+        if event.retained:
+            # Commands are never retained: somebody kept an old one, or replays it.
+            raise RemoteProtocolError(
+                "E-RETAINED", "a fresh message of the gateway", "a retained one, which is ignored"
+            )
+        if isinstance(message, TransferOffer):
+            whole, effects = self._downloads.on_offer(envelope.header, message, now_s)
+            return [*effects, *self._on_whole(whole, now_s)]
+        if isinstance(message, TRANSFER_ANSWERS):
+            received, effects = self._post.on_answer(message, now_s)
+            if received is not None:
+                self._rounds.settle(received)
+            return effects
+        return self._on_message(envelope.header, message, now_s)
+
+    def _on_whole(self, whole: WholeMessage | None, now_s: float) -> list[AgentEffect]:
+        return [] if whole is None else self._on_message(whole.header, whole.message, now_s)
 
     def _on_message(
-        self, envelope: Envelope, message: AggregatorMessage, now_s: float
+        self, header: Header, message: AggregatorMessage, now_s: float
     ) -> list[AgentEffect]:
         rounds = self._rounds
         if isinstance(message, Call):
             return rounds.on_call(message, now_s)
         if isinstance(message, Receipt):
+            self._post.settle(message.digest)
             rounds.settle(message.digest)
             return []
         if isinstance(message, Blob):
@@ -186,7 +226,7 @@ class AgentCore:
             return rounds.on_deposit_call(message, now_s)
         if isinstance(message, Rejection):
             return [self._on_rejection(message)]
-        return rounds.on_session_message(envelope, message, now_s)
+        return rounds.on_session_message(header, message, now_s)
 
     def _on_rejection(self, message: Rejection) -> AgentEffect:
         error = RemoteProtocolError(message.code, "a device that the gateway accepts", message.text)
@@ -199,9 +239,13 @@ class AgentCore:
         if not isinstance(message, AggregatorStatus):
             raise WireError("E-WIRE-KIND", "the aggregator's status", type(message).__name__)
         envelope.require_signed_by(message.identity_key)
+        too_old = old_gateway(message, self._settings.agent_version)
+        if too_old is not None:
+            return [Noticed(error=too_old)]
         try:
             is_new = self._gateway.take(message)
         except RemoteProtocolError as error:
             # Once the right gateway was heard here, this is a stranger beside it.
             return [Noticed(error=error) if self.has_gateway else Stop(error=error)]
+        self._post.on_gateway(message.epoch, message.chunk_bytes, now_s)
         return self._greet(now_s) if is_new and self._is_linked else []

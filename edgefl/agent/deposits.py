@@ -1,12 +1,11 @@
 """The agent's deposits for the one-upload mode: made once, kept until the gateway has them."""
 
-import hashlib
-from collections.abc import Callable
-
+from edgefl.agent.events import AgentEffect
 from edgefl.agent.keys import AgentKeys
-from edgefl.agent.outbox import Outbox
+from edgefl.agent.post import Post
 from edgefl.agent.rounds import RoundArguments
 from edgefl.errors import WireError
+from edgefl.protocol.envelope import Header
 from edgefl.protocol.epoch_events import PersistEpoch
 from edgefl.protocol.events import DeviceEffect, Persist, SendUp
 from edgefl.protocol.messages import DeviceMessage
@@ -15,7 +14,7 @@ from edgefl.protocol.one_upload_messages import Deposit, DepositCall, OneUpload
 from edgefl.protocol.one_upload_sizes import DepositTerms, deposit_id_of
 from edgefl.protocol.plan import SessionPlan
 from edgefl.storage.base import KeyValueStore
-from edgefl.transport.core_events import Publish
+from edgefl.types import DeviceId
 
 _STATE = "deposit"
 _DEPOSIT = "deposit"
@@ -30,25 +29,25 @@ class AgentDeposits:
 
     Args:
         store: Durable state.
-        outbox: Where messages wait for their receipts.
+        post: Sends until there is a receipt.
         keys: The device's key epochs.
-        seal: Signs and addresses a message that belongs to no round.
+        device: The device's name.
     """
 
     def __init__(
         self,
         *,
         store: KeyValueStore,
-        outbox: Outbox,
+        post: Post,
         keys: AgentKeys,
-        seal: Callable[[DeviceMessage], Publish],
+        device: DeviceId,
     ) -> None:
         """Go on from flash; a deposit for keys that are gone is wiped."""
         self._store = store
-        self._outbox = outbox
+        self._post = post
         self._keys = keys
         self._epoch = keys.epoch
-        self._seal = seal
+        self._header = Header(sender=device)
         self._sent_as = b""
         self._is_settled = False
         self._newest: OneUploadDeposit | None = None
@@ -65,7 +64,9 @@ class AgentDeposits:
         """Key indices of the open key epoch whose rounds are to come."""
         return () if self._newest is None else (self._newest.message.key_index,)
 
-    def answer(self, call: DepositCall, arguments: RoundArguments, now_s: float) -> list[Publish]:
+    def answer(
+        self, call: DepositCall, arguments: RoundArguments, now_s: float
+    ) -> list[AgentEffect]:
         """Answer a call for a deposit: with the one that was made for it, or a new one.
 
         Raises:
@@ -87,14 +88,20 @@ class AgentDeposits:
         self._release(passed, deposit)
         return out
 
-    def resume(self, now_s: float) -> list[Publish]:
+    def resume(self, now_s: float) -> list[AgentEffect]:
         """Send a deposit again for which no receipt came."""
         if self._newest is None or self._is_settled:
             return []
         return self._carry_out(self._newest.resume(), now_s)
 
-    def keep(self, message: DeviceMessage, plan: SessionPlan | None, publish: Publish) -> None:
-        """Write down the deposit of an upload before it is sent, for the first time or again."""
+    def keep(self, message: DeviceMessage, plan: SessionPlan | None, digest: bytes | None) -> None:
+        """Write down the deposit of an upload before it is sent, for the first time or again.
+
+        Args:
+            message: What is to be sent.
+            plan: Of its session.
+            digest: What its receipt will name; None where it was received.
+        """
         opened = self._epoch.open_epoch
         if plan is None or not isinstance(message, OneUpload) or message.next_deposit is None:
             return
@@ -105,7 +112,8 @@ class AgentDeposits:
         self._newest = OneUploadDeposit(
             epoch=self._epoch, key_epoch=plan.key_epoch, deposit_id=deposit_id, message=deposit
         )
-        self._sent_as, self._is_settled = hashlib.sha256(publish.payload).digest(), False
+        if digest is not None:
+            self._sent_as, self._is_settled = digest, False
         self._store.put(_STATE, self._newest.snapshot())
 
     def settle(self, digest: bytes) -> None:
@@ -133,15 +141,14 @@ class AgentDeposits:
         wanted = deposit_id_of(opened, call.key_index, call.terms)
         return use is not None and use.call_id == wanted
 
-    def _carry_out(self, effects: tuple[DeviceEffect, ...], now_s: float) -> list[Publish]:
-        out = []
+    def _carry_out(self, effects: tuple[DeviceEffect, ...], now_s: float) -> list[AgentEffect]:
+        out: list[AgentEffect] = []
         for effect in effects:
             if isinstance(effect, PersistEpoch):
                 self._keys.persist(effect)
             elif isinstance(effect, Persist):
                 self._store.put(_STATE, effect.snapshot)
             elif isinstance(effect, SendUp) and isinstance(effect.message, Deposit):
-                publish = self._seal(effect.message)
-                self._sent_as = hashlib.sha256(publish.payload).digest()
-                out.append(self._outbox.put(_DEPOSIT, publish, now_s))
+                out += self._post.send(_DEPOSIT, effect.message, self._header, now_s)
+                self._sent_as = self._post.digest_of(_DEPOSIT) or b""
         return out

@@ -34,6 +34,11 @@ class Outbox:
         )
         return publish
 
+    def digest_of(self, slot: str) -> bytes | None:
+        """Return what the receipt of a slot's message will name, or None."""
+        waiting = self._waiting.get(slot)
+        return None if waiting is None else waiting.digest
+
     def settle(self, digest: bytes) -> None:
         """Forget the message that a receipt names."""
         for slot, waiting in list(self._waiting.items()):

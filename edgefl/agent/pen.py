@@ -37,13 +37,16 @@ class Pen:
             session_id: The session, or zeros before there is a plan.
             numbers: What names the round's number and attempt.
         """
-        header = Header(
+        return self.sealed(message, self.round_header(session_id, numbers))
+
+    def round_header(self, session_id: bytes, numbers: Call | SessionPlan | Header) -> Header:
+        """Return the header of a message about a round; arguments as of `in_round`."""
+        return Header(
             session_id=session_id,
             round_number=numbers.round_number,
             attempt=numbers.attempt,
             sender=self.device,
         )
-        return self.sealed(message, header)
 
     def sealed(self, message: DeviceMessage, header: Header) -> Publish:
         """Return a message under a header of its own."""

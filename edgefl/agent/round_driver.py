@@ -15,16 +15,16 @@ from edgefl.agent.events import (
 from edgefl.agent.gateway_pin import GatewayPin
 from edgefl.agent.greeting import Greeting
 from edgefl.agent.keys import AgentKeys
-from edgefl.agent.outbox import Outbox
 from edgefl.agent.parts import ModelParts
 from edgefl.agent.pen import Pen
+from edgefl.agent.post import Post
 from edgefl.agent.rounds import AnyRound, RoundArguments, RoundFlash, numbers_of
 from edgefl.agent.settings import AgentSettings
 from edgefl.agent.spend import DeviceSpend
 from edgefl.errors import RemoteProtocolError, WireError
 from edgefl.protocol.answered_records import DAY_S
 from edgefl.protocol.device import DeviceRound
-from edgefl.protocol.envelope import NO_SESSION, Envelope, Header
+from edgefl.protocol.envelope import NO_SESSION, Header
 from edgefl.protocol.epoch_events import PersistEpoch
 from edgefl.protocol.events import (
     AggregatorSaid,
@@ -61,7 +61,7 @@ class RoundDriver:
         store: Durable state.
         entropy: Fresh secrets.
         keys: The device's key epochs.
-        outbox: Where messages wait for their receipts.
+        post: Sends until there is a receipt.
         pen: Signs and addresses.
         greeting: Says which keys the device has.
         gateway: The pinned gateway.
@@ -77,7 +77,7 @@ class RoundDriver:
         store: KeyValueStore,
         entropy: EntropySource,
         keys: AgentKeys,
-        outbox: Outbox,
+        post: Post,
         pen: Pen,
         greeting: Greeting,
         gateway: GatewayPin,
@@ -86,14 +86,12 @@ class RoundDriver:
         self._settings = settings
         self._entropy = entropy
         self._keys = keys
-        self._outbox = outbox
+        self._post = post
         self._pen = pen
         self._greeting = greeting
         self._gateway = gateway
         self._spend = DeviceSpend(store.namespace("spend"), settings.policy.privacy)
-        self._deposits = AgentDeposits(
-            store=store, outbox=outbox, keys=keys, seal=pen.outside_of_rounds
-        )
+        self._deposits = AgentDeposits(store=store, post=post, keys=keys, device=pen.device)
         self._flash = RoundFlash(store, keys)
         self._coin = Coin(store.namespace("coin"), entropy)
         self._round = self._flash.restore(self._round_arguments(), kept=self._deposits.indices)
@@ -123,7 +121,7 @@ class RoundDriver:
 
     def resume(self, now_s: float) -> list[AgentEffect]:
         """Send again what may have been lost."""
-        effects: list[AgentEffect] = [*self._deposits.resume(now_s)]
+        effects = self._deposits.resume(now_s)
         if self._round is not None:
             effects += self._carry_out(self._round.resume(), now_s)
         if self._parts.waiting is not None:
@@ -132,7 +130,6 @@ class RoundDriver:
 
     def settle(self, digest: bytes) -> None:
         """Note that the gateway has handled the message that a receipt names."""
-        self._outbox.settle(digest)
         self._deposits.settle(digest)
 
     def on_call(self, call: Call, now_s: float) -> list[AgentEffect]:
@@ -198,12 +195,12 @@ class RoundDriver:
         return self._pen.in_round(Leave(reason=reason), plan.session_id, plan)
 
     def on_session_message(
-        self, envelope: Envelope, message: AggregatorMessage, now_s: float
+        self, header: Header, message: AggregatorMessage, now_s: float
     ) -> list[AgentEffect]:
         """Take any other message of the gateway: it belongs to a session."""
         if isinstance(message, OneUploadAnnouncement):
             return self._on_announcement(message, now_s)
-        header, device_round = envelope.header, self._round
+        device_round = self._round
         if device_round is None or header.attempt != numbers_of(device_round).attempt:
             return self._on_unknown_session(header, message)
         if isinstance(message, PlanAnnouncement) and isinstance(device_round, DeviceRound):
@@ -269,10 +266,10 @@ class RoundDriver:
         plan, session_id = self._round.plan, NO_SESSION
         if plan is not None:
             session_id = plan.session_id
-        publish = self._pen.in_round(message, session_id, numbers_of(self._round))
-        self._deposits.keep(message, plan, publish)
-        self._outbox.put(_ROUND_MESSAGE, publish, now_s)
-        return [publish, *self._phase_reached()]
+        header = self._pen.round_header(session_id, numbers_of(self._round))
+        sent = self._post.send(_ROUND_MESSAGE, message, header, now_s)
+        self._deposits.keep(message, plan, self._post.digest_of(_ROUND_MESSAGE))
+        return [*sent, *self._phase_reached()]
 
     def _on_finished(self, effect: DeviceFinished) -> list[AgentEffect]:
         device_round = self._round
@@ -282,7 +279,7 @@ class RoundDriver:
         self._round = None
         self._forget_job()
         if effect.left is None:
-            self._outbox.drop(_ROUND_MESSAGE)
+            self._post.drop(_ROUND_MESSAGE)
         numbers = numbers_of(device_round)
         return [
             RoundEnded(
@@ -301,23 +298,23 @@ class RoundDriver:
         """Start training once the bundle and the parameters are here; ask for what is missing."""
         missing = self._parts.missing(job)
         if missing:
-            return [
-                self._outbox.put(
-                    _part_slot(sha256), self._pen.outside_of_rounds(GetBlob(sha256=sha256)), now_s
-                )
-                for sha256 in missing
-            ]
+            header = Header(sender=self._pen.device)
+            effects: list[AgentEffect] = []
+            for sha256 in missing:
+                wish = GetBlob(sha256=sha256)
+                effects += self._post.send(_part_slot(sha256), wish, header, now_s)
+            return effects
         bundle, parameters = self._parts.of(job)
         return [RunTraining(plan=job.plan, bundle=bundle, parameters=parameters)]
 
     def _forget_job(self) -> None:
         self._parts.waiting = None
-        self._outbox.drop(_PART)
+        self._post.drop(_PART)
 
     def on_blob(self, message: Blob, now_s: float) -> list[AgentEffect]:
         """Take a model part; start training if it was the last one missing."""
         sha256, job = self._parts.take(message.content)
-        self._outbox.drop(_part_slot(sha256))
+        self._post.drop(_part_slot(sha256))
         return [] if job is None else self._start_or_fetch(job, now_s)
 
     def on_job_ended(self, event: TrainingEnded | MaskingEnded, now_s: float) -> list[AgentEffect]:

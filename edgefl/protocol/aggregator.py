@@ -24,7 +24,7 @@ from edgefl.protocol.events import (
     TimerFired,
     Unmasked,
 )
-from edgefl.protocol.messages import AggregatorMessage
+from edgefl.protocol.messages import AggregatorMessage, DeviceMessage
 from edgefl.protocol.plan import SessionPlan
 from edgefl.protocol.reasons import AbortReason, DropReason, Phase
 from edgefl.protocol.report import PhaseCount
@@ -120,6 +120,15 @@ class AggregatorRound:
         if self.phase.is_final:
             return []
         return sorted(self._open.expected - self._open.done - self._silent())
+
+    def has_input_of(self, device: str) -> bool:
+        """Tell whether a device's vector is in the sum."""
+        session = None if self.phase.is_final else self._open.session
+        return session is not None and device in session.survivors
+
+    def takes(self, message: type[DeviceMessage]) -> bool:
+        """Tell whether the current phase has any use for a kind of message."""
+        return not self.phase.is_final and issubclass(message, self._open.takes)
 
     def message_for(self, device: str) -> AggregatorMessage | None:
         """Return what `device` should have received by now, for sending it again."""

@@ -12,6 +12,7 @@ from edgefl.protocol.messages import (
     AggregatorMessage,
     DeviceMessage,
     Message,
+    type_of,
 )
 from edgefl.protocol.wire import as_body, as_bytes, as_int, as_list, as_text, decode, encode
 
@@ -21,10 +22,6 @@ NO_SESSION = bytes(SESSION_ID_BYTES)
 """The session id of messages that come before a plan exists."""
 AGGREGATOR = topics.AGGREGATOR
 """The sender name of the aggregator."""
-
-_KINDS: dict[int, type[Message]] = {
-    message.kind: message for message in (*DEVICE_MESSAGES, *AGGREGATOR_MESSAGES)
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,9 +105,7 @@ def open_envelope(topic: str, payload: bytes) -> Envelope:
         attempt=as_int(parts[4], 0, MAX_ATTEMPT),
         sender=as_text(parts[5], 64),
     )
-    message_type = _KINDS.get(kind)
-    if message_type is None:
-        raise WireError("E-WIRE-KIND", "a known message kind", str(kind))
+    message_type = type_of(kind)
     body = as_bytes(parts[6])
     return Envelope(
         header=header,

@@ -1,5 +1,6 @@
 """Every message of the protocol, by who sends it; the envelope finds them here by their kind."""
 
+from edgefl.errors import WireError
 from edgefl.protocol.enrolment_messages import (
     CertificateIssued,
     EnrolmentAnswer,
@@ -43,6 +44,12 @@ from edgefl.protocol.service_messages import (
     Receipt,
     Rejection,
 )
+from edgefl.transfer.messages import (
+    TransferGrant,
+    TransferOffer,
+    TransferProgress,
+    TransferRefusal,
+)
 
 DeviceMessage = (
     Hello
@@ -59,6 +66,10 @@ DeviceMessage = (
     | OneUpload
     | EnrolmentRequest
     | RenewalRequest
+    | TransferOffer
+    | TransferGrant
+    | TransferProgress
+    | TransferRefusal
 )
 AggregatorMessage = (
     Call
@@ -80,8 +91,13 @@ AggregatorMessage = (
     | CommitteeProposal
     | EnrolmentAnswer
     | CertificateIssued
+    | TransferOffer
+    | TransferGrant
+    | TransferProgress
+    | TransferRefusal
 )
 Message = DeviceMessage | AggregatorMessage
+"""The messages of transfers are in both: each side offers, grants and receives."""
 
 DEVICE_MESSAGES: tuple[type[DeviceMessage], ...] = (
     Hello,
@@ -98,6 +114,10 @@ DEVICE_MESSAGES: tuple[type[DeviceMessage], ...] = (
     OneUpload,
     EnrolmentRequest,
     RenewalRequest,
+    TransferOffer,
+    TransferGrant,
+    TransferProgress,
+    TransferRefusal,
 )
 AGGREGATOR_MESSAGES: tuple[type[AggregatorMessage], ...] = (
     Call,
@@ -119,4 +139,23 @@ AGGREGATOR_MESSAGES: tuple[type[AggregatorMessage], ...] = (
     CommitteeProposal,
     EnrolmentAnswer,
     CertificateIssued,
+    TransferOffer,
+    TransferGrant,
+    TransferProgress,
+    TransferRefusal,
 )
+_BY_KIND: dict[int, type[Message]] = {
+    message.kind: message for message in (*DEVICE_MESSAGES, *AGGREGATOR_MESSAGES)
+}
+
+
+def type_of(kind: int) -> type[Message]:
+    """Return the type of the messages of a kind.
+
+    Raises:
+        WireError: This process knows none.
+    """
+    message_type = _BY_KIND.get(kind)
+    if message_type is None:
+        raise WireError("E-WIRE-KIND", "a known message kind", str(kind))
+    return message_type

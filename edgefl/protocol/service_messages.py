@@ -8,7 +8,9 @@ from edgefl.protocol.key_bundle import MAX_KEY_EPOCH
 from edgefl.protocol.limits import DIGEST_BYTES, KEY_BYTES
 from edgefl.protocol.presence import MOST_SLEEP_S
 from edgefl.protocol.roster_epoch import MAX_ROSTER_NUMBER
-from edgefl.protocol.wire import Body, as_bytes, as_int, as_text, field
+from edgefl.protocol.versions import MINOR, MOST_MINOR
+from edgefl.protocol.wire import Body, WireValue, as_bytes, as_int, as_text, field
+from edgefl.transfer.manifest import DEFAULT_CHUNK_BYTES, MAX_CHUNK_BYTES, MIN_CHUNK_BYTES
 
 _MOST_BACKEND_CHARS = 32
 
@@ -21,6 +23,8 @@ class Hello:
         roster_number: Number of the roster header that it has pinned; 0 for none.
         key_epoch: Number of the key epoch that it can take part in; 0 for none.
         backend: Library and processor that it trained with last, as onnx/cpu; empty before that.
+        protocol_minor: Minor version of the protocol that it speaks; 0 from before it was said.
+        chunk_bytes: Largest chunk that it wants to be sent.
     """
 
     kind: ClassVar[int] = 1
@@ -29,6 +33,8 @@ class Hello:
     roster_number: int = 0
     key_epoch: int = 0
     backend: str = ""
+    protocol_minor: int = MINOR
+    chunk_bytes: int = DEFAULT_CHUNK_BYTES
 
     def to_body(self) -> Body:
         """Return the CBOR map."""
@@ -38,6 +44,8 @@ class Hello:
             2: self.roster_number,
             3: self.key_epoch,
             4: self.backend,
+            5: self.protocol_minor,
+            6: self.chunk_bytes,
         }
 
     @classmethod
@@ -49,6 +57,8 @@ class Hello:
             roster_number=as_int(field(body, 2), 0, MAX_ROSTER_NUMBER),
             key_epoch=as_int(field(body, 3), 0, MAX_KEY_EPOCH),
             backend=as_text(field(body, 4), _MOST_BACKEND_CHARS),
+            protocol_minor=as_int(body.get(5, 0), 0, MOST_MINOR),
+            chunk_bytes=_chunk_bytes(body.get(6, DEFAULT_CHUNK_BYTES)),
         )
 
 
@@ -110,6 +120,9 @@ class AggregatorStatus:
     Attributes:
         most_sleep_s: For how long a device may be without a link at a time and miss no deadline; 0
             where it must keep the link.
+        protocol_minor: Minor version of the protocol that it speaks; 0 from before it was said.
+        gateway_version: Version of its software.
+        chunk_bytes: Largest chunk that it wants to be sent.
     """
 
     kind: ClassVar[int] = 24
@@ -117,6 +130,9 @@ class AggregatorStatus:
     epoch: int
     least_agent_version: str
     most_sleep_s: int = 0
+    protocol_minor: int = MINOR
+    gateway_version: str = ""
+    chunk_bytes: int = DEFAULT_CHUNK_BYTES
 
     def to_body(self) -> Body:
         """Return the CBOR map."""
@@ -125,6 +141,9 @@ class AggregatorStatus:
             1: self.epoch,
             2: self.least_agent_version,
             3: self.most_sleep_s,
+            4: self.protocol_minor,
+            5: self.gateway_version,
+            6: self.chunk_bytes,
         }
 
     @classmethod
@@ -135,6 +154,9 @@ class AggregatorStatus:
             epoch=as_int(field(body, 1), 0, 2**53),
             least_agent_version=as_text(field(body, 2), 64),
             most_sleep_s=as_int(body.get(3, 0), 0, MOST_SLEEP_S),
+            protocol_minor=as_int(body.get(4, 0), 0, MOST_MINOR),
+            gateway_version=as_text(body.get(5, ""), 64),
+            chunk_bytes=_chunk_bytes(body.get(6, DEFAULT_CHUNK_BYTES)),
         )
 
 
@@ -164,3 +186,7 @@ class Rejection:
             text=as_text(field(body, 1), 400),
             digest=as_bytes(field(body, 2), DIGEST_BYTES),
         )
+
+
+def _chunk_bytes(value: WireValue) -> int:
+    return as_int(value, MIN_CHUNK_BYTES, MAX_CHUNK_BYTES)

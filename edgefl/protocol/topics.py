@@ -10,6 +10,7 @@ AGGREGATOR = "aggregator"
 """The sender name of the aggregator, which no device may have."""
 CLAIM_PREFIX = "claim-"
 """How the names of claims begin, which no device may have."""
+_TRANSFER = re.compile(r"[0-9a-f]{16}")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
@@ -65,6 +66,25 @@ def uplink(fleet: FleetName, device: DeviceId) -> str:
 def downlink(fleet: FleetName, device: DeviceId) -> str:
     """Messages from the aggregator to a device."""
     return f"{PREFIX}/{fleet}/d/{device}/c"
+
+
+def upload(fleet: FleetName, device: DeviceId, transfer_id: bytes) -> str:
+    """Chunks of one transfer from a device."""
+    return f"{PREFIX}/{fleet}/d/{device}/up/{transfer_id.hex()}"
+
+
+def all_uploads(fleet: FleetName) -> str:
+    """Filter for every device's chunks."""
+    return f"{PREFIX}/{fleet}/d/+/up/+"
+
+
+def upload_of(topic: str) -> tuple[DeviceId, bytes] | None:
+    """Return the device and the transfer (8 bytes) named in a topic of chunks, or None."""
+    parts = topic.split("/")
+    is_upload = len(parts) == 7 and parts[3] == "d" and parts[5] == "up"
+    if not is_upload or not is_name(parts[4]) or not _TRANSFER.fullmatch(parts[6]):
+        return None
+    return DeviceId(parts[4]), bytes.fromhex(parts[6])
 
 
 def key_bundle(fleet: FleetName, device: DeviceId) -> str:
@@ -132,6 +152,7 @@ def of_aggregator(fleet: FleetName) -> tuple[str, ...]:
         all_status(fleet),
         all_key_bundles(fleet),
         all_uplinks(fleet),
+        all_uploads(fleet),
         aggregator(fleet),
         claim_uplink(fleet, "+"),
     )

@@ -78,7 +78,8 @@ class TransferGrant:
 
     Attributes:
         transfer_id: 8 bytes.
-        epoch: How often the receiver has started: what it said in an earlier life is stale.
+        epoch: How often the gateway has started, where it is the receiver: what it said in an
+            earlier life is stale. A device says 0, and its hello tells that it has started anew.
         number: Of this grant in the transfer, from 1 in each life of the receiver.
         window_bytes: How much may be under way without a receipt; 0 asks to wait for a slot.
         deadline_ms: After so long without `done` the sender offers again.

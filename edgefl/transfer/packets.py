@@ -12,6 +12,8 @@ from edgefl.transfer.manifest import TRANSFER_ID_BYTES
 UP_MARK = 0x01
 DOWN_MARK = 0x02
 UP_HEAD_BYTES = 5
+PACKET_BYTES = 1024
+"""More than MQTT and these heads add to a chunk: fixed header, topic, properties."""
 DOWN_HEAD_BYTES = 1 + TRANSFER_ID_BYTES + UP_HEAD_BYTES
 
 

@@ -45,7 +45,6 @@ class GiveUpReason(Enum):
 
     TOO_LARGE = "too-large"  # the receiver's limit is below the size
     NOT_WANTED = "not-wanted"  # the receiver has no use for it
-    TOO_MANY = "too-many"  # the receiver holds too much of this sender's already
     BROKEN = "broken"  # the receiver cannot read what it has verified
     CHUNKS_LOST = "chunks-lost"  # small messages pass, chunks never arrive
 
@@ -77,7 +76,6 @@ Step = SendOffer | SendChunk
 _GIVE_UP_OF = {
     RefusalReason.TOO_LARGE: GiveUpReason.TOO_LARGE,
     RefusalReason.NOT_WANTED: GiveUpReason.NOT_WANTED,
-    RefusalReason.TOO_MANY: GiveUpReason.TOO_MANY,
     RefusalReason.BROKEN: GiveUpReason.BROKEN,
 }
 _OPEN = frozenset(
@@ -147,6 +145,9 @@ class Sender:
             return Heard.TAKEN if is_news else Heard.OVER
         if not self.is_open:
             return Heard.OVER
+        if isinstance(answer, TransferRefusal) and answer.reason is RefusalReason.TOO_MANY:
+            self._wait_for_slot(now_s)
+            return Heard.TAKEN
         if isinstance(answer, TransferRefusal):
             self._give_up(_GIVE_UP_OF[answer.reason], limit_bytes=answer.limit_bytes)
             return Heard.TAKEN
@@ -178,19 +179,23 @@ class Sender:
             is_old_life = grant.epoch < self._grant[0]
             return Heard.STALE_EPOCH if is_old_life else Heard.STALE_GRANT
         is_same_life = grant.epoch == self._grant[0]
-        is_lost = bool(self._under_way) and is_same_life and self._under_way <= missing
+        is_answer = self.state in (SenderState.OFFERING, SenderState.QUEUED)
+        is_lost = (
+            is_answer and bool(self._under_way) and is_same_life and self._under_way <= missing
+        )
         self._lost_windows = self._lost_windows + 1 if is_lost else 0
         self._grant = place
         self._missing = missing
-        self._under_way.clear()
+        if is_answer:
+            self._under_way.clear()
+        else:  # Nobody asked for this grant: what is under way still is.
+            self._under_way &= missing
         self._window_chunks = grant.window_bytes // self._manifest.chunk_bytes
         self._ends_at_s = now_s + grant.deadline_ms / 1000
         if self._lost_windows >= _MOST_LOST_WINDOWS:
             self._give_up(GiveUpReason.CHUNKS_LOST)
         elif self._window_chunks == 0 and missing:
-            self.state = SenderState.QUEUED
-            self._due_at_s = now_s + _QUEUED_SILENCE_S
-            self._ends_at_s = None
+            self._wait_for_slot(now_s)
         else:
             self._go_on(now_s, is_progress=not is_lost)
         return Heard.TAKEN
@@ -212,6 +217,11 @@ class Sender:
         if self.state in (SenderState.SENDING, SenderState.WHOLE):
             self._go_on(now_s, is_progress=is_progress)
         return Heard.TAKEN
+
+    def _wait_for_slot(self, now_s: float) -> None:
+        self.state = SenderState.QUEUED
+        self._due_at_s = now_s + _QUEUED_SILENCE_S
+        self._ends_at_s = None
 
     def _go_on(self, now_s: float, *, is_progress: bool) -> None:
         self.state = SenderState.SENDING if self._missing else SenderState.WHOLE

@@ -5,7 +5,13 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkRestored:
-    """The transport is connected, and the subscriptions are in place."""
+    """The transport is connected, and the subscriptions are in place.
+
+    Attributes:
+        max_packet_bytes: Largest packet that the broker takes; None: it did not say.
+    """
+
+    max_packet_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,11 +25,13 @@ class Arrived:
 
     Attributes:
         ticket: What the shell wants `Acknowledge` for, once the payload is safe; None: nothing.
+        retained: The broker replays what it keeps: it may be old.
     """
 
     topic: str
     payload: bytes = field(repr=False)
     ticket: int | None = None
+    retained: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

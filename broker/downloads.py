@@ -1,0 +1,243 @@
+"""What the gateway sends in chunks: a bounded number of devices at a time, whoever asks.
+
+A model part is held once, whatever the number of devices that fetch it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from edgefl._native import SigningKey
+from edgefl.protocol import topics
+from edgefl.protocol.bulk import BulkyMessage, split_bulky, transfer_id_of
+from edgefl.protocol.envelope import Header, seal_envelope
+from edgefl.protocol.messages import AggregatorMessage
+from edgefl.protocol.service_messages import Blob
+from edgefl.transfer.manifest import DEFAULT_CHUNK_BYTES, MIN_CHUNK_BYTES, Manifest, describe
+from edgefl.transfer.messages import TransferAnswer
+from edgefl.transfer.packets import PACKET_BYTES, pack_chunk_down
+from edgefl.transfer.sender import SendChunk, Sender, SenderState, Step
+from edgefl.transport.core_events import Publish
+from edgefl.types import DeviceId, FleetName
+
+SLOTS = 64
+"""Devices that are sent chunks at the same time; the others have their grant honoured later."""
+_MOST_PER_DEVICE = 8
+_MOST_UNANSWERED = 4
+_MOST_MANIFESTS = 8
+
+
+@dataclass(slots=True, kw_only=True)
+class _Download:
+    parts: BulkyMessage = field(repr=False)
+    offer: Publish = field(repr=False)
+    sender: Sender
+    unanswered: int = 0
+
+    @property
+    def is_sending(self) -> bool:
+        return self.sender.state is SenderState.SENDING
+
+
+class Downloads:
+    """Every transfer to devices.
+
+    Args:
+        fleet: The fleet's name.
+        signing_key: The gateway's identity.
+        count: Told the device and size of each packet.
+        slots: Devices that are sent chunks at the same time.
+    """
+
+    def __init__(
+        self,
+        fleet: FleetName,
+        signing_key: SigningKey,
+        *,
+        count: Callable[[str, int], None],
+        slots: int = SLOTS,
+    ) -> None:
+        """Begin with nothing."""
+        self._count = count
+        self._fleet = fleet
+        self._key = signing_key
+        self._slots = slots
+        self._downloads: dict[tuple[str, bytes], _Download] = {}
+        # Who has a slot; the others that were granted a window wait here, in order.
+        self._active: dict[tuple[str, bytes], None] = {}
+        self._queue: dict[tuple[str, bytes], None] = {}
+        self._manifests: dict[tuple[int, int], tuple[bytes, Manifest]] = {}
+        self._chunk_bytes_of: dict[str, int] = {}
+        self._most_chunk_bytes = DEFAULT_CHUNK_BYTES
+
+    @property
+    def wakeup_s(self) -> float | None:
+        """When `wake` is wanted."""
+        wishes = [
+            download.sender.wakes_at_s
+            for place, download in self._downloads.items()
+            if place not in self._queue
+        ]
+        return min((wish for wish in wishes if wish is not None), default=None)
+
+    @property
+    def active_count(self) -> int:
+        """How many devices are sent chunks now."""
+        return len(self._active)
+
+    @property
+    def most_chunk_bytes(self) -> int:
+        """Largest chunk that travels on this gateway's broker."""
+        return self._most_chunk_bytes
+
+    def on_link(self, max_packet_bytes: int | None, now_s: float) -> None:
+        """Note a new link, and the largest packet that its broker passes."""
+        for download in self._downloads.values():
+            download.sender.on_link_up(now_s)
+        self._active.clear()
+        self._queue.clear()
+        if max_packet_bytes is not None:
+            most_bytes = min(DEFAULT_CHUNK_BYTES, max_packet_bytes - PACKET_BYTES)
+            self._most_chunk_bytes = max(MIN_CHUNK_BYTES, most_bytes)
+
+    def note_chunk_bytes(self, device: str, chunk_bytes: int) -> None:
+        """Note the largest chunk that a device wants."""
+        self._chunk_bytes_of[device] = chunk_bytes
+
+    def chunk_bytes_for(self, device: str) -> int:
+        """Return the largest packet's content for a device."""
+        wanted = self._chunk_bytes_of.get(device, DEFAULT_CHUNK_BYTES)
+        return min(wanted, self._most_chunk_bytes)
+
+    # ------------------------------------------------------------ sending
+
+    def offer(
+        self, device: str, message: AggregatorMessage, header: Header, now_s: float
+    ) -> Publish | None:
+        """Return the offer of a message that does not fit into one packet; None if it fits."""
+        chunk_bytes = self.chunk_bytes_for(device)
+        parts = split_bulky(message, chunk_bytes, self._manifest_of(message, chunk_bytes))
+        if parts is None:
+            return None
+        place = (device, transfer_id_of(parts.offer, header))
+        known = self._downloads.get(place)
+        if known is not None and known.sender.is_open:
+            self._count(device, len(known.offer.payload))
+            return known.offer
+        topic = topics.downlink(self._fleet, DeviceId(device))
+        payload = seal_envelope(self._key, topic, header, parts.offer)
+        offer = Publish(topic=topic, payload=payload)
+        self._count(device, len(payload))
+        sender = Sender(parts.offer.manifest, now_s)
+        sender.due(now_s)  # The offer goes out as this method's result.
+        self._make_room_for(device)
+        self._downloads[place] = _Download(parts=parts, offer=offer, sender=sender)
+        return offer
+
+    def on_hello(self, device: str, now_s: float) -> list[Publish]:
+        """Offer once more what a device was being sent: it may have forgotten what it granted."""
+        out: list[Publish] = []
+        for place, download in list(self._downloads.items()):
+            if place[0] == device:
+                download.sender = Sender(download.parts.offer.manifest, now_s)
+                self._active.pop(place, None)
+                self._queue.pop(place, None)
+                out += self._carry_out(place, download, download.sender.due(now_s))
+        return out
+
+    def on_answer(self, device: str, answer: TransferAnswer, now_s: float) -> list[Publish]:
+        """Take what a device says about a transfer to it."""
+        place = (device, answer.transfer_id)
+        download = self._downloads.get(place)
+        if download is None:
+            return []
+        download.unanswered = 0
+        download.sender.on_answer(answer, now_s)
+        if not download.sender.is_open:
+            self._forget(place)
+        elif download.is_sending and place not in self._active:
+            self._queue.setdefault(place)
+        return self._send_chunks(now_s)
+
+    def gone(self, device: str) -> None:
+        """Forget what a device that is gone was to be sent: it will ask, or be reminded."""
+        for place in [place for place in self._downloads if place[0] == device]:
+            self._forget(place)
+
+    def wake(self, now_s: float) -> list[Publish]:
+        """Offer again what was not answered, a few times; then send what there are slots for."""
+        out: list[Publish] = []
+        for place, download in list(self._downloads.items()):
+            if place in self._queue:
+                continue
+            steps = download.sender.due(now_s)
+            if not download.is_sending:
+                self._active.pop(place, None)
+            if any(not isinstance(step, SendChunk) for step in steps):
+                download.unanswered += 1
+            if download.unanswered > _MOST_UNANSWERED:
+                self._forget(place)
+                continue
+            out += self._carry_out(place, download, steps)
+        return [*out, *self._send_chunks(now_s)]
+
+    # ------------------------------------------------------------ helpers
+
+    def _send_chunks(self, now_s: float) -> list[Publish]:
+        """Give out free slots, and send what the windows allow."""
+        for place in list(self._queue):
+            if len(self._active) >= self._slots:
+                break
+            del self._queue[place]
+            self._active[place] = None
+        out: list[Publish] = []
+        for place in list(self._active):
+            download = self._downloads[place]
+            if not download.is_sending:
+                del self._active[place]
+                continue
+            out += self._carry_out(place, download, download.sender.due(now_s))
+        return out
+
+    def _carry_out(
+        self, place: tuple[str, bytes], download: _Download, steps: list[Step]
+    ) -> list[Publish]:
+        out = [
+            self._chunk(place, download, step.index)
+            if isinstance(step, SendChunk)
+            else download.offer
+            for step in steps
+        ]
+        for publish in out:
+            self._count(place[0], len(publish.payload))
+        return out
+
+    def _chunk(self, place: tuple[str, bytes], download: _Download, index: int) -> Publish:
+        device, transfer_id = place
+        manifest = download.parts.offer.manifest
+        start = index * manifest.chunk_bytes
+        data = memoryview(download.parts.blob)[start : start + manifest.size_of_chunk(index)]
+        topic = topics.downlink(self._fleet, DeviceId(device))
+        return Publish(topic=topic, payload=pack_chunk_down(transfer_id, index, data))
+
+    def _manifest_of(self, message: AggregatorMessage, chunk_bytes: int) -> Manifest | None:
+        """Return the manifest of a model part, hashed once for all devices."""
+        if not isinstance(message, Blob) or len(message.content) < chunk_bytes:
+            return None
+        key = (id(message.content), chunk_bytes)
+        known = self._manifests.get(key)
+        if known is None:
+            while len(self._manifests) >= _MOST_MANIFESTS:
+                del self._manifests[next(iter(self._manifests))]
+            # The content is held beside its manifest, so that no other can get its address.
+            known = self._manifests[key] = message.content, describe(message.content, chunk_bytes)
+        return known[1]
+
+    def _make_room_for(self, device: str) -> None:
+        held = [place for place in self._downloads if place[0] == device]
+        for place in held[: max(0, len(held) - _MOST_PER_DEVICE + 1)]:
+            self._forget(place)
+
+    def _forget(self, place: tuple[str, bytes]) -> None:
+        self._downloads.pop(place, None)
+        self._active.pop(place, None)
+        self._queue.pop(place, None)

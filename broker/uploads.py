@@ -1,0 +1,166 @@
+"""What devices send in chunks: offers get slots, blobs become messages, and `done` follows."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from broker.events import GatewayEffect
+from broker.mailer import Mailer
+from edgefl.errors import WireError
+from edgefl.protocol.bulk import join_bulky, transfer_id_of
+from edgefl.protocol.envelope import Header, require_device_message
+from edgefl.protocol.messages import DeviceMessage
+from edgefl.transfer.intake import Answer, Intake, IntakeLimits
+from edgefl.transfer.messages import RefusalReason, TransferOffer
+from edgefl.transfer.stage import Stage
+
+LIMITS = IntakeLimits()
+STAGE_BYTES = LIMITS.staged_bytes + (4 << 20)
+"""The blobs, and their lists of hashes."""
+STAGE_BLOBS = 4096
+_MOST_REMEMBERED = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeUpload:
+    """A message of a device that arrived in chunks.
+
+    Attributes:
+        device: Who signed the offer.
+        transfer_id: 8 bytes.
+        header: Of the offer, whose signature covers the hashes of the chunks.
+        message: The message; not yet judged.
+    """
+
+    device: str
+    transfer_id: bytes
+    header: Header
+    message: DeviceMessage
+
+
+class Uploads:
+    """Every transfer from devices. What is staged lives in memory; `done` is what lasts.
+
+    Args:
+        stage: Where chunks go; an endpoint in this process fills it by itself.
+        epoch: How often the gateway has started.
+        mailer: Addresses the answers.
+        limits: Slots, memory, sizes.
+    """
+
+    def __init__(
+        self, *, stage: Stage, epoch: int, mailer: Mailer, limits: IntakeLimits = LIMITS
+    ) -> None:
+        """Begin with nothing."""
+        self._intake = Intake(stage, epoch=epoch, limits=limits)
+        self._mailer = mailer
+        self._offers: dict[tuple[str, bytes], tuple[Header, TransferOffer]] = {}
+        self._done: OrderedDict[tuple[str, bytes], None] = OrderedDict()
+
+    # ------------------------------------------------------------ for reading
+
+    @property
+    def wakeup_s(self) -> float | None:
+        """When `wake` is wanted."""
+        return self._intake.wakes_at_s
+
+    @property
+    def active_count(self) -> int:
+        """How many devices have a slot."""
+        return self._intake.active_count
+
+    @property
+    def waiting_count(self) -> int:
+        """How many devices wait for a slot."""
+        return self._intake.waiting_count
+
+    @property
+    def refused_chunks(self) -> dict[str, int]:
+        """How many chunks were refused, by the name of what was wrong with them."""
+        return {verdict.value: count for verdict, count in self._intake.refused_chunks.items()}
+
+    # ------------------------------------------------------------ what devices send
+
+    def on_offer(
+        self, device: str, header: Header, offer: TransferOffer, now_s: float
+    ) -> list[GatewayEffect]:
+        """Take an offer whose signature was checked, and which is wanted."""
+        transfer_id = transfer_id_of(offer, header)
+        answers = self._intake.offer(device, transfer_id, offer.manifest, now_s)
+        if self._intake.knows(device, transfer_id):
+            self._offers[device, transfer_id] = (header, offer)
+        return self._say(answers)
+
+    def is_done(self, device: str, header: Header, offer: TransferOffer) -> bool:
+        """Tell whether an offer is of a transfer that was received in this life."""
+        return (device, transfer_id_of(offer, header)) in self._done
+
+    def say_done(self, device: str, header: Header, offer: TransferOffer) -> list[GatewayEffect]:
+        """Give the last receipt of a transfer once more. It must wait for what it stands for."""
+        transfer_id = transfer_id_of(offer, header)
+        return self._say([self._intake.done_before(device, transfer_id, offer.manifest)])
+
+    def say_not_wanted(
+        self, device: str, header: Header, offer: TransferOffer
+    ) -> list[GatewayEffect]:
+        """Refuse an offer of something that is of no use any more."""
+        return self._refuse(device, transfer_id_of(offer, header), RefusalReason.NOT_WANTED)
+
+    def on_chunk(
+        self, device: str, transfer_id: bytes, packet: bytes, now_s: float
+    ) -> list[GatewayEffect]:
+        """Take a chunk packet that came through a broker."""
+        return self._say(self._intake.chunk(device, transfer_id, packet, now_s)[1])
+
+    def on_moved(self, device: str, transfer_id: bytes, now_s: float) -> list[GatewayEffect]:
+        """Note that the endpoint has put chunks into the stage."""
+        return self._say(self._intake.progress(device, transfer_id, now_s))
+
+    # ------------------------------------------------------------ what becomes of them
+
+    def take_whole(
+        self, device: str, transfer_id: bytes
+    ) -> tuple[WholeUpload | None, list[GatewayEffect]]:
+        """Return the message of a transfer all of whose chunks are there, once."""
+        if not self._intake.is_whole(device, transfer_id):
+            return None, []
+        header, offer = self._offers.pop((device, transfer_id))
+        blob = self._intake.take(device, transfer_id)
+        self._mailer.count_up(device, len(blob))
+        try:
+            message = require_device_message(join_bulky(offer, blob))
+        except WireError:
+            return None, self._refuse(device, transfer_id, RefusalReason.BROKEN)
+        whole = WholeUpload(device=device, transfer_id=transfer_id, header=header, message=message)
+        return whole, []
+
+    def settle(self, whole: WholeUpload) -> list[GatewayEffect]:
+        """Return the last receipt: carried out once what was handed on is durable."""
+        place = (whole.device, whole.transfer_id)
+        self._done[place] = None
+        if len(self._done) > _MOST_REMEMBERED:
+            self._done.popitem(last=False)
+        return self._say(self._intake.done(*place))
+
+    def let_go(self, whole: WholeUpload) -> None:
+        """Forget a message that could not be kept yet: its device offers it again."""
+        self._intake.forget(whole.device, whole.transfer_id)
+
+    # ------------------------------------------------------------ time
+
+    def wake(self, now_s: float) -> list[GatewayEffect]:
+        """Send the receipts that are due, and give free slots to those who wait."""
+        effects = self._say(self._intake.wake(now_s))
+        for place in list(self._offers):
+            if not self._intake.knows(*place):
+                del self._offers[place]
+        return effects
+
+    def _refuse(
+        self, device: str, transfer_id: bytes, reason: RefusalReason
+    ) -> list[GatewayEffect]:
+        self._offers.pop((device, transfer_id), None)
+        return self._say(self._intake.refuse(device, transfer_id, reason))
+
+    def _say(self, answers: Sequence[Answer]) -> list[GatewayEffect]:
+        return [self._mailer.to_device(answer.peer, answer.message) for answer in answers]
