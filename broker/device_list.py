@@ -1,11 +1,12 @@
 """The devices of a fleet as its operator sees them: names, so only for the operator."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from broker.enrolments import Admission, EnrolmentRecord
 from broker.events import Json
 from broker.history import WEAKENS, RoundMembers
 from edgefl.protocol.roster_epoch import fingerprint
@@ -58,12 +59,49 @@ class DeviceFact:
     rounds: int | None = None
 
 
-def state_of(
-    key: bytes, roster: Mapping[str, bytes], device: str, *, is_automatic: bool
-) -> DeviceState:
-    """Return whether a known device is in the roster; a gateway that enrols takes everybody."""
-    is_in = is_automatic or roster.get(device) == key
-    return DeviceState.ACCEPTED if is_in else DeviceState.PENDING
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How one device stands with the fleet."""
+
+    state: DeviceState
+    identity_key: bytes
+
+
+def standings_of(
+    *,
+    known: Mapping[str, bytes],
+    roster: Mapping[str, bytes],
+    records: Iterable[EnrolmentRecord],
+    is_automatic: bool,
+) -> dict[str, Standing]:
+    """Return how each device stands, by name.
+
+    Args:
+        known: Identity key of the devices that said hello.
+        roster: Identity key of the devices in the roster.
+        records: Of devices that asked for a certificate; their states come first.
+        is_automatic: The gateway enrols whoever says hello.
+    """
+    found = {
+        device: Standing(
+            state=DeviceState.ACCEPTED
+            if is_automatic or roster.get(device) == key
+            else DeviceState.PENDING,
+            identity_key=key,
+        )
+        for device, key in known.items()
+    }
+    for record in records:
+        found[record.device] = Standing(
+            state=_STATES[record.admission], identity_key=record.identity_key
+        )
+    return found
+
+
+def count_states(standings: Mapping[str, Standing]) -> dict[str, int]:
+    """Return how many devices are known, and how many are in each state."""
+    states = Counter(standing.state for standing in standings.values())
+    return {"known": len(standings), **{state.value: states[state] for state in DeviceState}}
 
 
 def rounds_by_device(members: Sequence[RoundMembers]) -> dict[str, int]:
@@ -98,6 +136,14 @@ def devices_document(
     if rounds_remembered is not None:
         document |= {"rounds_remembered": rounds_remembered, "note": WEAKENS}
     return document
+
+
+_STATES = {
+    Admission.PENDING: DeviceState.PENDING,
+    Admission.ACCEPTED: DeviceState.ACCEPTED,
+    Admission.REJECTED: DeviceState.REJECTED,
+    Admission.REVOKED: DeviceState.REVOKED,
+}
 
 
 def device_fingerprint(identity_key: bytes) -> str:

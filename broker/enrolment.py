@@ -13,6 +13,7 @@ from edgefl.errors import ConfigError, RemoteProtocolError, StorageError, WireEr
 from edgefl.protocol.roster import Roster, sign_roster
 from edgefl.protocol.roster_epoch import RosterEntry, RosterPin, fingerprint
 from edgefl.storage.base import KeyValueStore
+from edgefl.storage.read_only import ReadableStore
 
 RESET_ADVICE = "bring back a copy of the state folder, or begin anew with --reset-state"
 
@@ -52,8 +53,7 @@ class Enrolment:
     @property
     def identity_keys(self) -> dict[str, bytes]:
         """Identity key by device of the roster."""
-        entries = () if self.roster is None else self.roster.entries
-        return {entry.device: entry.identity_key for entry in entries}
+        return keys_of(self.roster)
 
     def is_enrolled(self, device: str, identity_key: bytes) -> bool:
         """Tell whether the roster names a device with this key."""
@@ -151,15 +151,9 @@ class Enrolment:
         return roster
 
     def _load(self) -> Roster | None:
-        stored = self._store.get(_ROSTER)
-        if stored is None:
+        roster = read_stored_roster(self._store)
+        if roster is None:
             return None
-        try:
-            roster = Roster.from_bytes(stored)
-        except (WireError, RemoteProtocolError) as error:
-            raise StorageError(
-                "E-STATE-DAMAGED", "a readable roster", error.found, RESET_ADVICE
-            ) from error
         if roster.enrolment_key != self._enrolment_key:
             raise StorageError(
                 "E-ENROLMENT-KEY",
@@ -168,3 +162,26 @@ class Enrolment:
                 "start the gateway with the key of its roster, or begin anew with --reset-state",
             )
         return roster
+
+
+def keys_of(roster: Roster | None) -> dict[str, bytes]:
+    """Return the identity key by device of a roster."""
+    entries = () if roster is None else roster.entries
+    return {entry.device: entry.identity_key for entry in entries}
+
+
+def read_stored_roster(store: ReadableStore) -> Roster | None:
+    """Return the newest roster in a store, of a stopped gateway too.
+
+    Raises:
+        StorageError: It is damaged.
+    """
+    stored = store.get(_ROSTER)
+    if stored is None:
+        return None
+    try:
+        return Roster.from_bytes(stored)
+    except (WireError, RemoteProtocolError) as error:
+        raise StorageError(
+            "E-STATE-DAMAGED", "a readable roster", error.found, RESET_ADVICE
+        ) from error

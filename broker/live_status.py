@@ -1,5 +1,6 @@
 """The status of a gateway that runs, read from its core and from what it reported."""
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -11,10 +12,12 @@ from broker.device_list import (
     DeviceFact,
     DeviceLink,
     DeviceState,
+    Standing,
+    count_states,
     device_fingerprint,
     devices_document,
     rounds_by_device,
-    state_of,
+    standings_of,
 )
 from broker.disk_room import disk_fact
 from broker.events import Json, Reported
@@ -27,13 +30,14 @@ from broker.problems import (
     round_problems,
     spend_problems,
 )
-from broker.round_record import RoundSpend, record_to_json, spend_of
+from broker.round_record import RoundSpend, spend_of
 from broker.status import (
     BrokerFact,
     GatewayFacts,
     OpenRoundFact,
     TaskFact,
     WaitFact,
+    measured_round,
     status_document,
 )
 from broker.task import TaskSpec
@@ -106,8 +110,12 @@ class LiveStatus:
 
     def rounds(self, task: str | None, most: int) -> list[Json]:
         """Return the newest closed rounds whole, newest last; no device's name is in them."""
-        wanted = [r for r in self._core.history.recent if task is None or r.task == task]
-        return [record_to_json(record) for record in wanted[max(0, len(wanted) - most) :]]
+        history = self._core.history
+        wanted = [record for record in history.recent if task is None or record.task == task]
+        return [
+            measured_round(record, history.metrics(record.task))
+            for record in wanted[max(0, len(wanted) - most) :]
+        ]
 
     def devices(self, *, with_rounds: bool) -> dict[str, Json]:
         """Return the devices by name, for the operator."""
@@ -132,6 +140,7 @@ class LiveStatus:
             version=self._version,
             at_s=time.time(),
             started_at_s=self._started_at_s,
+            process_id=os.getpid(),
             is_automatic=core.key_epochs.enrolment.is_automatic,
             broker=BrokerFact(
                 kind=self._link.kind,
@@ -179,19 +188,17 @@ class LiveStatus:
 
     def _devices(self) -> list[DeviceFact]:
         population, now_s, wall_s = self._core.population, time.monotonic(), time.time()
-        enrolment = self._core.key_epochs.enrolment
-        roster = enrolment.identity_keys
         backends = population.backends(population.keys)
         facts = []
-        for name, key in population.keys.items():
+        for name, standing in self._standings().items():
             seen, presence = self._core.sightings.of(name), population.presence_of(name)
             bucket = PowerBucket.UNKNOWN if presence is None else presence.bucket
             facts.append(
                 DeviceFact(
                     name=name,
-                    state=state_of(key, roster, name, is_automatic=enrolment.is_automatic),
+                    state=standing.state,
                     link=self._link_of(name),
-                    fingerprint=device_fingerprint(key),
+                    fingerprint=device_fingerprint(standing.identity_key),
                     heard_at_s=None if seen is None else wall_s - (now_s - seen.heard_at_s),
                     backend=backends.get(name, ""),
                     version="" if seen is None else seen.agent_version,
@@ -210,18 +217,22 @@ class LiveStatus:
         return DeviceLink.ASLEEP if is_asleep else DeviceLink.ONLINE
 
     def _counts(self) -> dict[str, int]:
-        population, enrolment = self._core.population, self._core.key_epochs.enrolment
-        roster = enrolment.identity_keys
-        links = Counter(self._link_of(name) for name in population.keys)
-        states = Counter(
-            state_of(key, roster, name, is_automatic=enrolment.is_automatic)
-            for name, key in population.keys.items()
-        )
+        standings = self._standings()
+        links = Counter(self._link_of(name) for name in standings)
         return {
-            "known": len(population.keys),
+            **count_states(standings),
             **{link.value: links[link] for link in DeviceLink if link is not DeviceLink.UNKNOWN},
-            **{state.value: states[state] for state in DeviceState},
         }
+
+    def _standings(self) -> dict[str, Standing]:
+        core = self._core
+        enrolment, enrolments = core.key_epochs.enrolment, core.enrolments
+        return standings_of(
+            known=core.population.keys,
+            roster=enrolment.identity_keys,
+            records=() if enrolments is None else enrolments.records,
+            is_automatic=enrolment.is_automatic and enrolments is None,
+        )
 
     def _open_round(self, current: OpenRound | None) -> OpenRoundFact | None:
         if current is None:

@@ -11,8 +11,14 @@ from edgefl.errors import RemoteProtocolError
 from edgefl.protocol.limits import MAX_POPULATION
 from edgefl.protocol.presence import Presence
 from edgefl.storage.base import KeyValueStore
+from edgefl.storage.read_only import ReadableStore
 
 _PREFIX = "device/"
+
+
+def read_known(store: ReadableStore) -> dict[str, bytes]:
+    """Return the pinned identity key by device, of a stopped gateway too."""
+    return {key.removeprefix(_PREFIX): store.get(key) or b"" for key in store.keys(_PREFIX)}
 
 
 class Population:
@@ -27,9 +33,7 @@ class Population:
         """Read the pinned keys; nobody is online yet."""
         self._store = store
         self._grace_s = grace_s
-        self._keys = {
-            key.removeprefix(_PREFIX): store.get(key) or b"" for key in store.keys(_PREFIX)
-        }
+        self._keys = read_known(store)
         self._names = {key: device for device, key in self._keys.items()}
         self._online: set[str] = set()
         self._ready: set[str] = set()

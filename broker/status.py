@@ -11,7 +11,7 @@ from typing import Final
 from broker.events import Json
 from broker.history import Metric
 from broker.problems import Problem
-from broker.round_record import RoundRecord, RoundSpend
+from broker.round_record import RoundRecord, RoundSpend, record_to_json
 from broker.round_summary import summarise
 from edgefl.protocol.reasons import Phase
 
@@ -108,6 +108,7 @@ class GatewayFacts:
     Attributes:
         at_s: When they were gathered, in seconds since 1970.
         started_at_s: None for a stopped gateway.
+        process_id: Of the gateway; None for a stopped one.
         is_automatic: The gateway itself enrols: its pages say for which gateways that is safe.
         devices: How many are in each state.
         key_epoch_members: None where no key epoch is open.
@@ -120,6 +121,7 @@ class GatewayFacts:
     version: str
     at_s: float
     started_at_s: float | None
+    process_id: int | None = None
     is_automatic: bool
     broker: BrokerFact
     devices: Mapping[str, int]
@@ -147,6 +149,7 @@ def status_document(facts: GatewayFacts) -> dict[str, Json]:
         "at_s": round(facts.at_s, 3),
         "is_running": facts.is_running,
         "started_at_s": facts.started_at_s,
+        "process_id": facts.process_id,
         "trust": CURIOUS_ONLY if facts.is_automatic else OPERATOR_SIGNS,
         "is_curious_only": facts.is_automatic,
         "broker": {
@@ -197,6 +200,16 @@ def round_rows(rounds: Sequence[RoundRecord], tasks: Sequence[TaskFact]) -> list
     """Return closed rounds in short, each with the metric of the model that it brought."""
     metrics = {task.name: task.metrics for task in tasks}
     return [_round_row(record, metrics.get(record.task, {})) for record in rounds]
+
+
+def measured_round(record: RoundRecord, metrics: Mapping[int, Metric]) -> dict[str, Json]:
+    """Return a closed round whole, with the metric of the model that it brought."""
+    metric = metrics.get(record.round_number) if record.is_committed else None
+    return {
+        **record_to_json(record),
+        "accuracy": None if metric is None else _known(metric.accuracy),
+        "loss": None if metric is None else _finite(metric.loss),
+    }
 
 
 def _round_row(record: RoundRecord, metrics: Mapping[int, Metric]) -> dict[str, Json]:
