@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgefl.cli.options import (
@@ -18,6 +19,7 @@ from edgefl.cli.signals import run_until_signal
 from edgefl.errors import ConfigError
 from edgefl.protocol import topics
 from edgefl.transport.broker_url import BrokerAddress, parse_broker_urls
+from edgefl.transport.broker_url import is_loopback as is_loopback_host
 
 if TYPE_CHECKING:
     from broker.config import GatewayConfig, Listening
@@ -48,7 +50,8 @@ def run_gateway_command(options: argparse.Namespace) -> int:
     enrolment_key = parse_public_key(options.enrolment_key)
     if enrolment_key is None and config is not None:
         enrolment_key = config.enrolment_key
-    http, brokers = _http_settings(options.http_port, config), _brokers(options.broker, config)
+    http = _http_settings(options.http_port, config, state_dir)
+    brokers = _brokers(options.broker, config)
     if options.reset_state:
         set_state_aside(state_dir / _STATE_FILE, LOST_BY_RESET)
     return asyncio.run(
@@ -98,20 +101,32 @@ def _brokers(named: str | None, config: "GatewayConfig | None") -> tuple[BrokerA
     return parse_broker_urls(urls) if urls else ()
 
 
-def _http_settings(port: str | None, config: "GatewayConfig | None") -> "HttpSettings | None":
+def _http_settings(
+    port: str | None, config: "GatewayConfig | None", state_dir: Path
+) -> "HttpSettings | None":
     """Return where the status page is served; None for nowhere.
 
     Raises:
         ConfigError: It is no port.
     """
     from broker.http_server import HttpSettings
+    from broker.tls_folder import TlsFolder
 
-    if port is None:
-        if config is None:
-            return HttpSettings()
-        return HttpSettings(host=config.http_host, port=config.http_port)
     if port == "off":
         return None
-    if not port.isascii() or not port.isdecimal() or len(port) > 5:
-        raise ConfigError("E-PORT", "a port from 0 to 65535, or off", repr(port[:20]))
+    if port is None and config is None:
+        return HttpSettings()
+    if port is None and config is not None:
+        is_loopback = is_loopback_host(config.http_host)
+        server_file = None if is_loopback else TlsFolder(state_dir).server_file
+        return HttpSettings(
+            host=config.http_host,
+            port=config.http_port,
+            is_port_fixed=True,
+            certificate_file=server_file,
+            key_file=server_file,
+            names=config.names,
+        )
+    if port is None or not port.isascii() or not port.isdecimal() or len(port) > 5:
+        raise ConfigError("E-PORT", "a port from 0 to 65535, or off", repr(port)[:20])
     return HttpSettings(port=require_port(int(port)), is_port_fixed=True)
