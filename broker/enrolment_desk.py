@@ -98,10 +98,13 @@ class EnrolmentDesk:
     def revocations(self) -> RevocationsChanged:
         """Return what no link may be opened with."""
         now_s = self._wall_clock_s()
-        over = [one for one in self._claims.values() if one.is_revoked or one.expires_s <= now_s]
+        claims = self._claims.values()
+        over = {one.claim for one in claims if one.is_revoked or one.expires_s <= now_s}
+        # An expired certificate needs no entry: it has ended by itself.
+        serials = {int(one.serial, 16) for one in claims if one.is_revoked}
         return RevocationsChanged(
-            serials=self._enrolments.revoked_serials | {int(claim.serial, 16) for claim in over},
-            devices=self._enrolments.revoked_devices | {claim.claim for claim in over},
+            serials=self._enrolments.revoked_serials | serials,
+            devices=self._enrolments.revoked_devices | over,
         )
 
     # ------------------------------------------------------------ tokens
