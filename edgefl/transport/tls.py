@@ -163,6 +163,13 @@ def failure_of(error: OSError, *, host: str) -> TlsFailure | None:
             detail=f"what answers at {host} does not speak TLS",
             advice="check port and scheme: mqtts and wss are for TLS ports",
         )
+    if "EOF" in words:
+        return TlsFailure(
+            problem=TlsProblem.OTHER,
+            detail=f"{host} ended the TLS connection without a reason; it may not take this side's "
+            "certificate",
+            advice="the gateway's log may say more",
+        )
     said = " ".join(str(error).split())[:160]
     return TlsFailure(problem=TlsProblem.OTHER, detail=f"TLS failed: {said}", advice="")
 
