@@ -1,5 +1,6 @@
 """Lines for the operator: one for each phase, each round, each long wait."""
 
+import math
 from collections import Counter
 
 from broker.events import Json, Reported
@@ -105,6 +106,31 @@ def _evaluated(fields: dict[str, Json]) -> str:
     )
 
 
+def _gateway(fields: dict[str, Json]) -> str:
+    page = f"; status page {fields['http']}" if "http" in fields else ""
+    return (
+        f"gateway of fleet {fields['fleet']} on {fields.get('host')}:{fields.get('port')}, "
+        f"process {fields['pid']}{page}"
+    )
+
+
+def _task(fields: dict[str, Json]) -> str:
+    planned = fields["epsilon_planned"]
+    epsilon = (
+        f"epsilon {_number(planned)} when done"
+        if isinstance(planned, int | float) and math.isfinite(planned)
+        else "no noise, so no bound on epsilon"
+    )
+    return (
+        f"task {fields['task']}: {fields['committed']} of {fields['rounds']} rounds committed, "
+        f"{fields['dimension']} parameters in {fields['ring_bits']} bits, {epsilon}"
+    )
+
+
+def _task_refused(fields: dict[str, Json]) -> str:
+    return f"task {fields['task']} is refused: {fields['why']}"
+
+
 def _task_ended(fields: dict[str, Json]) -> str:
     return f"task {fields['task']} {fields['outcome']}: {fields['reason']}"
 
@@ -114,6 +140,9 @@ def _number(value: Json, digits: int = 1) -> str:
 
 
 _FORMATTERS = {
+    "gateway": _gateway,
+    "task": _task,
+    "task-refused": _task_refused,
     "key-epoch": _key_epoch,
     "key-epoch-aborted": _key_epoch_aborted,
     "key-epoch-full": _key_epoch_full,

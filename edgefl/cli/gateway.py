@@ -5,9 +5,9 @@ from pathlib import Path
 
 from edgefl.cli.gateway_ca import add_ca
 from edgefl.cli.gateway_config import add_config
-from edgefl.cli.gateway_config import add_config
 from edgefl.cli.gateway_init import add_init
 from edgefl.cli.gateway_run import LOST_BY_RESET, run_gateway_command
+from edgefl.cli.gateway_status import add_status
 from edgefl.cli.gateway_token import add_token
 from edgefl.cli.options import DEFAULT_FLEET, DEFAULT_PORT, add_common, add_reset_state
 
@@ -20,6 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_token(commands)
     add_config(commands)
     add_ca(commands)
+    add_status(commands)
 
 
 def _add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

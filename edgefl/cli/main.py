@@ -16,6 +16,8 @@ _COMMANDS = {
     "demo": "train a real fleet on this machine, kill devices, and show what survives",
     "agent": "run the device agent",
     "gateway": "run the gateway: aggregator and embedded MQTT broker",
+    "devices": "list a fleet's boards, let them in, put them out",
+    "rounds": "show how rounds closed, and follow the open one",
     "roster": "sign which devices belong to the fleet",
     "task": "hand training tasks to a gateway, and fetch their models",
     "data": "look into a device's training data, on the device",
