@@ -1,0 +1,153 @@
+//! Accepts connections and leads each through TLS and WebSocket to its session.
+
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::{Duration, Instant};
+
+use rustls::ServerConfig;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::{CancellationToken, PollSemaphore};
+
+use crate::certificate::{self, Certified};
+use crate::connection;
+use crate::counters::add;
+use crate::handshake::greet;
+use crate::hub::Hub;
+use crate::lock::lock;
+use crate::rate::PeerRate;
+use crate::reason::Reason;
+use crate::stream::BoxedStream;
+use crate::websocket;
+
+/// After an accept that failed, mostly for want of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What a listener's connections go through.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Kind {
+    pub(crate) has_tls: bool,
+    pub(crate) has_websocket: bool,
+}
+
+/// The TLS side, which may be replaced while listening.
+pub(crate) type TlsSlot = Arc<RwLock<Option<Arc<ServerConfig>>>>;
+
+/// What all listeners share.
+#[derive(Clone)]
+pub(crate) struct Door {
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) tls: TlsSlot,
+    pub(crate) rate: Arc<Mutex<PeerRate>>,
+    pub(crate) handshakes: Arc<Semaphore>,
+    pub(crate) partial: Arc<Semaphore>,
+    pub(crate) stop: CancellationToken,
+}
+
+/// Accepts until told to stop.
+pub(crate) async fn listen(listener: TcpListener, kind: Kind, door: Door) {
+    loop {
+        let accepted = tokio::select! {
+            () = door.stop.cancelled() => return,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, address)) => admit(stream, address, kind, &door),
+            Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+        }
+    }
+}
+
+/// Starts the task of a connection, unless there are too many.
+fn admit(stream: TcpStream, address: SocketAddr, kind: Kind, door: &Door) {
+    let hub = &door.hub;
+    add(&hub.counters.accepted, 1);
+    let count = hub.connection_count.load(Ordering::Relaxed);
+    let is_allowed = count < hub.limits.max_connections
+        && lock(&door.rate).allow(address.ip(), Instant::now());
+    let Some(permit) = door.handshakes.clone().try_acquire_owned().ok().filter(|_| is_allowed)
+    else {
+        add(&hub.counters.turned_away, 1);
+        return;
+    };
+    hub.connection_count.fetch_add(1, Ordering::Relaxed);
+    let door = door.clone();
+    tokio::spawn(async move {
+        let _counted = Counted(door.hub.clone());
+        // Its future is large, and most of it is over when a connection is open.
+        if let Some((stream, greeted)) = Box::pin(open(stream, address, kind, &door, permit)).await {
+            let partial = PollSemaphore::new(door.partial.clone());
+            let hub = door.hub.clone();
+            drop(door);
+            connection::serve(hub, stream, greeted, partial).await;
+        }
+    });
+}
+
+struct Counted(Arc<Hub>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.connection_count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+async fn open(
+    stream: TcpStream,
+    address: SocketAddr,
+    kind: Kind,
+    door: &Door,
+    _permit: OwnedSemaphorePermit,
+) -> Option<(BoxedStream, crate::handshake::Greeted)> {
+    let hub = &door.hub;
+    // Acknowledgements are small and waited for.
+    let _ = stream.set_nodelay(true);
+    let mut stream: BoxedStream = Box::new(stream);
+    let mut certified = None;
+    if kind.has_tls {
+        let secured = timeout(hub.limits.tls_time, secure(stream, door)).await;
+        match secured.unwrap_or_else(|_| Err("no TLS handshake in time".to_owned())) {
+            Ok((secured, owner)) => (stream, certified) = (secured, Some(owner)),
+            Err(detail) => return fail(hub, address, Reason::NotAuthorized, detail),
+        }
+    }
+    if kind.has_websocket {
+        let upgrade = websocket::accept(stream, hub.limits.max_packet_bytes);
+        match timeout(hub.limits.connect_time, upgrade).await {
+            Ok(Ok(upgraded)) => stream = upgraded,
+            Ok(Err(error)) => {
+                return fail(hub, address, Reason::ProtocolError, format!("WebSocket: {error}"));
+            }
+            Err(_) => {
+                let detail = "no WebSocket handshake in time".to_owned();
+                return fail(hub, address, Reason::MaximumConnectTime, detail);
+            }
+        }
+    }
+    let greeted = tokio::select! {
+        () = door.stop.cancelled() => None,
+        greeted = greet(hub, &mut stream, address, certified.as_ref()) => greeted,
+    };
+    greeted.map(|greeted| (stream, greeted))
+}
+
+fn fail<T>(hub: &Hub, address: SocketAddr, reason: Reason, detail: String) -> Option<T> {
+    add(&hub.counters.failed_handshakes, 1);
+    hub.notice_refusal(None, address, reason, detail);
+    None
+}
+
+/// Does the TLS handshake and reads the peer's name from its certificate.
+async fn secure(stream: BoxedStream, door: &Door) -> Result<(BoxedStream, Certified), String> {
+    let config = door.tls.read().ok().and_then(|config| config.clone());
+    let config = config.ok_or_else(|| "no certificates".to_owned())?;
+    let secured =
+        TlsAcceptor::from(config).accept(stream).await.map_err(|error| format!("TLS: {error}"))?;
+    let certificates = secured.get_ref().1.peer_certificates().unwrap_or_default();
+    let owner = certificates.first().and_then(|der| certificate::read(der));
+    let owner = owner.ok_or_else(|| "TLS: the certificate names no device".to_owned())?;
+    Ok((Box::new(secured), owner))
+}
