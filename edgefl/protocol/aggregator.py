@@ -7,7 +7,7 @@ least `survivor_floor` survivors, and only after the privacy ledger says that th
 from collections.abc import Callable, Set
 from typing import ClassVar
 
-from edgefl.errors import LocalProtocolError
+from edgefl.errors import LocalProtocolError, RemoteProtocolError
 from edgefl.protocol.envelope import NO_SESSION
 from edgefl.protocol.events import (
     AggregatorEffect,
@@ -28,6 +28,16 @@ from edgefl.protocol.messages import AggregatorMessage, DeviceMessage
 from edgefl.protocol.plan import SessionPlan
 from edgefl.protocol.reasons import AbortReason, DropReason, Phase
 from edgefl.protocol.report import PhaseCount
+from edgefl.protocol.round_journal import (
+    JournalEntry,
+    JournalPart,
+    LedgerCharged,
+    PhaseClosed,
+    Removed,
+    RoundJournal,
+    Took,
+    without_vector,
+)
 from edgefl.protocol.round_log import RoundLog
 from edgefl.protocol.round_messages import Call, Leave, RoundClosed
 from edgefl.protocol.round_phases import CheckInPhase, RoundPhase, UnmaskingPhase
@@ -42,6 +52,7 @@ class AggregatorRound:
         offline: Devices of the population that are known to be gone.
         now_s: The time.
         first: The phase that the round opens with; CHECK_IN if not given.
+        keeps_journal: Whether the driver stores what `take_journal` gives, for `replay`.
     """
 
     def __init__(
@@ -51,6 +62,7 @@ class AggregatorRound:
         offline: frozenset[str],
         now_s: float,
         first: RoundPhase | None = None,
+        keeps_journal: bool = False,
     ) -> None:
         """Prepare the round. Nothing is sent before `begin`."""
         self._setup = setup
@@ -63,6 +75,7 @@ class AggregatorRound:
         self._enough_until_s: float | None = None
         self._log = RoundLog(setup.call)
         self._closing: dict[str, RoundClosed] = {}
+        self._journal = RoundJournal(is_kept=keeps_journal)
 
     # ------------------------------------------------------------ public
 
@@ -157,10 +170,88 @@ class AggregatorRound:
         """Stop waiting for a device that left or broke the protocol. What it already gave stays."""
         if self.phase.is_final or device in self._left or device not in self._open.present:
             return ()
-        self._left[device] = reason
-        if device in self._open.expected - self._open.done:
-            self._log.note_dropout(device, self.phase, reason)
+        self._note_removed(device, reason)
+        self._journal.note(Removed(device=device, reason=reason))
         return self._advance_if_complete(now_s)
+
+    # ------------------------------------------------------------ a gateway that restarts
+
+    @property
+    def has_unsaved_inputs(self) -> bool:
+        """Whether masked inputs are in the sum that the journal was not yet asked for."""
+        return self._journal.has_unsaved_inputs
+
+    def take_journal(self, *, with_inputs: bool) -> JournalPart:
+        """Return what has to be stored before anything is said about it.
+
+        Args:
+            with_inputs: Whether to store the sum, and the masked inputs that are new in it. When
+                their phase closes, that is done in any case.
+        """
+        entries, has_new_sum = self._journal.take(with_inputs=with_inputs)
+        session = self._open.session if has_new_sum else None
+        total = None if session is None else session.packed_total()
+        return JournalPart(entries=entries, total=total)
+
+    def replay(self, part: JournalPart, now_s: float) -> None:
+        """Take what an earlier life has stored, in place of `begin`; `resume` goes on.
+
+        Raises:
+            RemoteProtocolError: It is not the journal of this round.
+            WireError: The sum is of another plan.
+        """
+        for entry in part.entries:
+            self._replay_entry(entry)
+        session = self._open.session
+        if part.total is not None and session is not None:
+            session.restore_total(part.total)
+        self._phase_started_s = self._last_arrival_s = now_s
+
+    def resume(self, now_s: float) -> tuple[AggregatorEffect, ...]:
+        """Go on with a round that was replayed; its open phase may last as long as a new one.
+
+        Nothing is sent: devices are asked again as they come back, and when they are silent.
+        """
+        self._phase_started_s = self._last_arrival_s = now_s
+        if isinstance(self._open, UnmaskingPhase) and not self._open.is_charged:
+            return (self._open.charge(),)
+        timer = SetTimer(at_s=now_s + self._setup.limits.of(self.phase))
+        return (timer, *self._advance_if_complete(now_s))
+
+    def _replay_entry(self, entry: JournalEntry) -> None:
+        if isinstance(entry, Took):
+            self._replay_message(entry)
+        elif isinstance(entry, Removed):
+            self._note_removed(entry.device, entry.reason)
+        elif isinstance(entry, PhaseClosed):
+            self._replay_closing(entry)
+        elif isinstance(self._open, UnmaskingPhase):
+            self._open.is_charged = True
+
+    def _replay_message(self, entry: Took) -> None:
+        if entry.input_digest is None:
+            said = DeviceSaid(
+                device=entry.device, session_id=entry.session_id, message=entry.message
+            )
+            self._open.take(said)
+            return
+        session = self._open.session
+        position = None if session is None else session.position_of(entry.device)
+        if session is None or position is None:
+            raise _other_journal("an input of a member", "one of a stranger")
+        session.note_input(position, entry.message, entry.input_digest)
+
+    def _replay_closing(self, entry: PhaseClosed) -> None:
+        for device, reason in entry.dropouts:
+            self._log.note_dropout(device, self.phase, reason)
+        closed = entry.count.phase
+        if closed is not self.phase or self._open.close() is not None:
+            raise _other_journal(f"the end of {self.phase.name}", f"that of {closed.name}")
+        self._leave_out_cut_off()
+        self._log.note_phase(entry.count)
+        self._open = self._open.next()
+        if self.plan is None or self.plan.session_id != entry.session_id:
+            raise _other_journal("the plan that was announced", "another one")
 
     # ------------------------------------------------------------ events
 
@@ -169,11 +260,22 @@ class AggregatorRound:
             return self._on_leave(event, now_s)
         if not isinstance(event.message, self._open.takes) or event.device in self._left:
             return ()
-        before = len(self._open.done)
-        self._open.take(event)
-        if len(self._open.done) > before:
+        if self._open.take(event):
             self._last_arrival_s = now_s
+            self._journal.note(self._took(event))
         return self._advance_if_complete(now_s)
+
+    def _took(self, event: DeviceSaid) -> Took:
+        session, digest = self._open.session, None
+        if session is not None and self.phase is Phase.MASKED_INPUT:
+            position = session.position_of(event.device)
+            digest = None if position is None else session.input_digest(position)
+        return Took(
+            device=event.device,
+            session_id=event.session_id,
+            message=without_vector(event.message),
+            input_digest=digest,
+        )
 
     def _on_leave(self, event: DeviceSaid, now_s: float) -> tuple[AggregatorEffect, ...]:
         # A leave from an earlier session says nothing about this one.
@@ -214,6 +316,7 @@ class AggregatorRound:
         if not isinstance(self._open, UnmaskingPhase) or self._open.is_charged:
             return ()
         self._open.is_charged = True
+        self._journal.note(LedgerCharged())
         self._phase_started_s = now_s
         return self._ask_devices(now_s)
 
@@ -269,7 +372,7 @@ class AggregatorRound:
         self._enough_until_s = None
         missing = self._open.expected - self._open.done
         # After an early end the others may still answer; nobody needs them to.
-        self._note_dropouts(missing & self._silent() if is_early else missing)
+        dropouts = self._note_dropouts(missing & self._silent() if is_early else missing)
         failure = self._open.close()
         self._leave_out_cut_off()
         if failure is not None:
@@ -277,9 +380,13 @@ class AggregatorRound:
         if isinstance(self._open, UnmaskingPhase):
             self._is_unmasking = True
             return (self._open.session.unmask_job(),)
-        self._count_phase(now_s)
+        count = self._count_phase(now_s)
         self._open = self._open.next()
         self._phase_started_s = now_s
+        if self.plan is not None:
+            self._journal.note(
+                PhaseClosed(count=count, session_id=self.plan.session_id, dropouts=dropouts)
+            )
         changed = PhaseChanged(phase=self.phase, needed=self._open.needed)
         if isinstance(self._open, UnmaskingPhase):
             return (changed, self._open.charge())
@@ -342,12 +449,23 @@ class AggregatorRound:
         """Return the devices that no phase waits for."""
         return self._offline | self._left.keys()
 
-    def _note_dropouts(self, devices: Set[str]) -> None:
+    def _note_removed(self, device: str, reason: DropReason) -> None:
+        self._left[device] = reason
+        if device in self._open.expected - self._open.done:
+            self._log.note_dropout(device, self.phase, reason)
+
+    def _note_dropouts(self, devices: Set[str]) -> tuple[tuple[str, DropReason], ...]:
+        """Note who did not complete the phase, and return them with the reasons."""
         if not self._open.silence_is_a_dropout:
             devices = devices & self._left.keys()
-        for device in devices:
-            silence = DropReason.OFFLINE if device in self._offline else DropReason.TIMED_OUT
-            self._log.note_dropout(device, self.phase, self._left.get(device, silence))
+        silence = {
+            device: DropReason.OFFLINE if device in self._offline else DropReason.TIMED_OUT
+            for device in sorted(devices)
+        }
+        found = tuple((device, self._left.get(device, why)) for device, why in silence.items())
+        for device, reason in found:
+            self._log.note_dropout(device, self.phase, reason)
+        return found
 
     def _leave_out_cut_off(self) -> None:
         """Tell devices nothing more whose neighbourhood was lost when SHARE_KEYS closed."""
@@ -358,17 +476,17 @@ class AggregatorRound:
             self._left.setdefault(device, DropReason.CUT_OFF)
             self._log.note_dropout(device, self.phase, DropReason.CUT_OFF)
 
-    def _count_phase(self, now_s: float) -> None:
-        self._log.note_phase(
-            PhaseCount(
-                phase=self.phase,
-                expected=len(self._open.expected),
-                needed=self._open.needed,
-                arrived=len(self._open.done),
-                duration_s=now_s - self._phase_started_s,
-                last_arrival_s=max(0.0, self._last_arrival_s - self._phase_started_s),
-            )
+    def _count_phase(self, now_s: float) -> PhaseCount:
+        count = PhaseCount(
+            phase=self.phase,
+            expected=len(self._open.expected),
+            needed=self._open.needed,
+            arrived=len(self._open.done),
+            duration_s=now_s - self._phase_started_s,
+            last_arrival_s=max(0.0, self._last_arrival_s - self._phase_started_s),
         )
+        self._log.note_phase(count)
+        return count
 
     _EVENTS: ClassVar[
         dict[
@@ -383,3 +501,7 @@ class AggregatorRound:
         Cancelled: _on_cancelled,
         Unmasked: _on_unmasked,
     }
+
+
+def _other_journal(expected: str, found: str) -> RemoteProtocolError:
+    return RemoteProtocolError("E-JOURNAL", expected, found)

@@ -32,28 +32,31 @@ class CheckIns:
         """Devices that checked in."""
         return self._proofs.keys()
 
-    def take(self, device: str, message: CheckIn) -> None:
-        """Take a device's mask key; the same one again is fine, one for another call is ignored.
+    def take(self, device: str, message: CheckIn) -> bool:
+        """Take a device's mask key, and tell whether it is news.
+
+        The same one again is fine, one for another call is ignored.
 
         Raises:
             RemoteProtocolError: The device was not called, the key is not the called one of its
                 bundle, a second one, or one that another device uses.
         """
         if message.call_id != self._call_id:
-            return
+            return False
         if device not in self._setup.population:
             raise RemoteProtocolError("E-CHECK-IN-IDENTITY", "a device that was called", "another")
         known = self._proofs.get(device)
         if known is not None:
             if known.mask_key != message.mask_key:
                 raise RemoteProtocolError("E-CHECK-IN-TWICE", "one key per call", "a second one")
-            return
+            return False
         proof = self._setup.keys.require_mask_key(
             device, message.mask_key, self._setup.call.key_index
         )
         if self._owners.setdefault(message.mask_key.key, device) != device:
             raise RemoteProtocolError("E-CHECK-IN-KEYS", "a key of its own", "one that is in use")
         self._proofs[device] = proof
+        return True
 
     def make_session(self) -> "SessionStart":
         """Fix the cohort: everybody who checked in.

@@ -9,6 +9,7 @@ from edgefl.protocol.certificate import SurvivorCertificate
 from edgefl.protocol.check_ins import SessionStart
 from edgefl.protocol.digest_book import DigestBook
 from edgefl.protocol.events import UnmaskJob
+from edgefl.protocol.messages import DeviceMessage
 from edgefl.protocol.peer_proof import PeerProof
 from edgefl.protocol.reasons import AdversaryClass
 from edgefl.protocol.round_messages import (
@@ -104,8 +105,8 @@ class SessionCollection:
 
     # ------------------------------------------------------------ what they send
 
-    def take_shared_keys(self, position: int, message: SharedKeys) -> None:
-        """Take a device's sealed shares.
+    def take_shared_keys(self, position: int, message: SharedKeys) -> bool:
+        """Take a device's sealed shares, and return whether they are news.
 
         Raises:
             RemoteProtocolError: They are not one for each neighbour, or a second set.
@@ -120,42 +121,65 @@ class SessionCollection:
         digest = wire.digest(dict(message.to_body()))
         if position in self._shared:
             self._shared.require_same(position, digest, "E-SHARES-TWICE")
-            return
+            return False
         self._shared.note(position, digest)
         self._commitments[position] = message.commitment
         for neighbour, sealed in zip(neighbours, message.sealed, strict=True):
             self._sealed[position, neighbour] = sealed
+        return True
 
-    def take_masked_input(self, position: int, message: MaskedInput) -> None:
-        """Add a device's masked input to the sum, once.
+    def take_masked_input(self, position: int, message: MaskedInput) -> bool:
+        """Add a device's masked input to the sum, once, and return whether it is news.
 
         Raises:
             RemoteProtocolError: It has another size or padding than the plan's, leaves out masks
                 that it may not, or is a second one.
         """
         if position not in self._sharing:
-            return
+            return False
         digest = wire.digest(dict(message.to_body()))
         if position in self._inputs:
             self._inputs.require_same(position, digest, "E-INPUT-TWICE")
-            return
+            return False
         self._require_may_skip(position, [peer for peer, _ in message.skipped])
         try:
             self._total.add_packed(message.packed)
         except WireError as error:
             raise RemoteProtocolError(error.code, error.expected, error.found) from error
-        self._inputs.note(position, digest)
-        self._skipped.update({(position, peer): seed for peer, seed in message.skipped})
+        self.note_input(position, message, digest)
+        return True
 
-    def take_revealed(self, position: int, message: RevealedShares) -> None:
-        """Take a survivor's answer.
+    def note_input(self, position: int, message: DeviceMessage, digest: bytes) -> None:
+        """Note what came with a masked input that is in the sum, whose vector is not looked at."""
+        self._inputs.note(position, digest)
+        if isinstance(message, MaskedInput):
+            self._skipped.update({(position, peer): seed for peer, seed in message.skipped})
+
+    def input_digest(self, position: int) -> bytes:
+        """Return the digest of a masked input that is in the sum."""
+        return self._inputs.digest_of(position)
+
+    def packed_total(self) -> bytes:
+        """Return the sum so far, packed as the inputs are."""
+        return self._total.to_packed()
+
+    def restore_total(self, packed: bytes) -> None:
+        """Take the sum of an earlier life.
+
+        Raises:
+            WireError: It is of another plan.
+        """
+        self._total.add_packed(packed)
+
+    def take_revealed(self, position: int, message: RevealedShares) -> bool:
+        """Take a survivor's answer, and return whether it is news.
 
         Raises:
             RemoteProtocolError: It is not one share of each neighbour that masks were made with, or
                 a second answer.
         """
         if position not in self._inputs:
-            return
+            return False
         if [owner for owner, _ in message.shares] != self._masked_with(position):
             raise RemoteProtocolError(
                 "E-REVEAL-LIST", "one share of every neighbour", "another list"
@@ -163,9 +187,10 @@ class SessionCollection:
         digest = wire.digest(dict(message.to_body()))
         if position in self._revealed:
             self._revealed.require_same(position, digest, "E-REVEAL-TWICE")
-            return
+            return False
         self._revealed.note(position, digest)
         self._shares().take(position, message.shares)
+        return True
 
     # ------------------------------------------------------------ what closes a phase
 

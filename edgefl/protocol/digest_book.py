@@ -32,6 +32,10 @@ class DigestBook:
         """Their names; it grows with the book."""
         return self._devices
 
+    def digest_of(self, position: int) -> bytes:
+        """Return the hash of the message of a device that has sent its own."""
+        return self._digests[position]
+
     def note(self, position: int, digest: bytes) -> None:
         """Note a device's first message."""
         self._digests[position] = digest

@@ -12,8 +12,8 @@ Seam for the gateway:
   properties are those of `AggregatorRound`.
 - when the round is over, `next_deposits` is the book of the next one; a device that was silent is
   not in it, unless it is asked with `call_to`. After the last index a new key epoch is due.
-- after a restart the round is lost and its index with it; the next book can be stored with
-  `to_bytes` whenever an upload was taken, and restored.
+- after a restart, `replay` and `resume` go on with the round over the same books, which the gateway
+  has stored.
 """
 
 from edgefl.errors import LocalProtocolError
@@ -36,6 +36,7 @@ class OneUploadAggregator(AggregatorRound):
         next_deposits: Where deposits that ride on uploads go; None asks for none.
         offline: Devices of the population that are known to be gone.
         now_s: The time.
+        keeps_journal: As in the other mode.
 
     Raises:
         LocalProtocolError: The setup is for another mode, index or terms than the deposits, or
@@ -51,12 +52,17 @@ class OneUploadAggregator(AggregatorRound):
         next_deposits: DepositBook | None,
         offline: frozenset[str],
         now_s: float,
+        keeps_journal: bool = False,
     ) -> None:
         """Prepare the round. Nothing is sent before `begin`."""
         _check_setup(setup, deposits, next_deposits)
         self._session = OneUploadCollection(setup, deposits, next_deposits)
         super().__init__(
-            setup=setup, offline=offline, now_s=now_s, first=UploadPhase(self._session)
+            setup=setup,
+            offline=offline,
+            now_s=now_s,
+            first=UploadPhase(self._session),
+            keeps_journal=keeps_journal,
         )
 
     def begin(self, now_s: float) -> tuple[AggregatorEffect, ...]:

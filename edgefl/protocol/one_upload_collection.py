@@ -7,6 +7,7 @@ from edgefl.protocol import wire
 from edgefl.protocol.check_ins import SessionStart
 from edgefl.protocol.collection import SessionCollection
 from edgefl.protocol.events import UnmaskJob
+from edgefl.protocol.messages import DeviceMessage
 from edgefl.protocol.one_upload_deposits import DepositBook, holders_for
 from edgefl.protocol.one_upload_messages import (
     CommitteeProposal,
@@ -77,8 +78,8 @@ class OneUploadCollection(SessionCollection):
 
     # ------------------------------------------------------------ what they send
 
-    def take_upload(self, position: int, message: OneUpload) -> None:
-        """Add a device's masked input to the sum, once, and keep what it sealed.
+    def take_upload(self, position: int, message: OneUpload) -> bool:
+        """Add a device's masked input to the sum, once; keep what it sealed; tell if it is news.
 
         Raises:
             RemoteProtocolError: It has another size or padding than the plan's, not one ciphertext
@@ -87,7 +88,7 @@ class OneUploadCollection(SessionCollection):
         digest = wire.digest(dict(message.to_body()))
         if position in self._inputs:
             self._inputs.require_same(position, digest, "E-INPUT-TWICE")
-            return
+            return False
         others = self._deposits.committee.others(self.plan.epoch_positions[position])
         if len(message.sealed) != len(others):
             raise RemoteProtocolError(
@@ -99,28 +100,38 @@ class OneUploadCollection(SessionCollection):
             self._total.add_packed(message.packed)
         except WireError as error:
             raise RemoteProtocolError(error.code, error.expected, error.found) from error
-        self._inputs.note(position, digest)
-        self._commitments[position] = message.commitment
-        self._sealed_seeds[position] = dict(zip(others, message.sealed, strict=True))
+        self.note_input(position, message, digest)
+        return True
 
-    def take_revealed(self, position: int, message: RevealedShares) -> None:
-        """Take a committee member's answer; what it could not open is not in it.
+    def note_input(self, position: int, message: DeviceMessage, digest: bytes) -> None:
+        """Note what came with a masked input that is in the sum, whose vector is not looked at."""
+        super().note_input(position, message, digest)
+        if isinstance(message, OneUpload):
+            others = self._deposits.committee.others(self.plan.epoch_positions[position])
+            self._commitments[position] = message.commitment
+            self._sealed_seeds[position] = dict(zip(others, message.sealed, strict=True))
+
+    def take_revealed(self, position: int, message: RevealedShares) -> bool:
+        """Take a committee member's answer, and tell whether it is news.
+
+        What the member could not open is not in it.
 
         Raises:
             RemoteProtocolError: It holds a share of a stranger, or is a second answer.
         """
         if position not in self._inputs or position not in self._members:
-            return
+            return False
         if any(owner >= self.plan.size for owner, _ in message.shares):
             raise RemoteProtocolError("E-REVEAL-LIST", "shares of the cohort", "of a stranger")
         digest = wire.digest(dict(message.to_body()))
         if position in self._revealed:
             self._revealed.require_same(position, digest, "E-REVEAL-TWICE")
-            return
+            return False
         self._revealed.note(position, digest)
         wanted = self._shares().by_owner
         shares = [(owner, share) for owner, share in message.shares if owner in wanted]
         self._shares().take(position, shares)
+        return True
 
     # ------------------------------------------------------------ what closes a phase
 

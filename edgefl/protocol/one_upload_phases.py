@@ -51,9 +51,8 @@ class UploadPhase(SessionPhase):
         """Return CERTIFICATE, which every class has in this mode."""
         return CommitteePhase(self.session)
 
-    def _take(self, position: int, message: DeviceMessage) -> None:
-        if isinstance(message, OneUpload):
-            self.session.take_upload(position, message)
+    def _take(self, position: int, message: DeviceMessage) -> bool:
+        return isinstance(message, OneUpload) and self.session.take_upload(position, message)
 
     def _message_to(self, position: int) -> AggregatorMessage:
         return self.session.announce_to(position)
@@ -111,11 +110,10 @@ class RevealPhase(UnmaskingPhase):
         """Tell whether a member's vote arrived."""
         return self.session.position_of(device) in self._votes.voters
 
-    def _take(self, position: int, message: DeviceMessage) -> None:
+    def _take(self, position: int, message: DeviceMessage) -> bool:
         if isinstance(message, SurvivorVote):
-            self._votes.take(position, message)
-        elif isinstance(message, RevealedShares) and self.is_charged:
-            self.session.take_revealed(position, message)
+            return self._votes.take(position, message)
+        return super()._take(position, message)
 
     def _message_to(self, position: int) -> AggregatorMessage | None:
         if not self.is_charged:

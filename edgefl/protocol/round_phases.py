@@ -51,8 +51,8 @@ class RoundPhase(ABC):
         return self.expected
 
     @abstractmethod
-    def take(self, event: DeviceSaid) -> None:
-        """Take the phase's message.
+    def take(self, event: DeviceSaid) -> bool:
+        """Take the phase's message, and tell whether it is news.
 
         Raises:
             RemoteProtocolError: The device broke the protocol.
@@ -118,10 +118,10 @@ class CheckInPhase(RoundPhase):
         """The survivor floor."""
         return self._setup.privacy.survivor_floor
 
-    def take(self, event: DeviceSaid) -> None:
+    def take(self, event: DeviceSaid) -> bool:
         """Take a check-in."""
-        if isinstance(event.message, CheckIn):
-            self._check_ins.take(event.device, event.message)
+        message = event.message
+        return isinstance(message, CheckIn) and self._check_ins.take(event.device, message)
 
     @property
     def silence_is_a_dropout(self) -> bool:
@@ -169,14 +169,15 @@ class SessionPhase(RoundPhase):
         """The survivor floor."""
         return self.session.plan.thresholds.survivor_floor
 
-    def take(self, event: DeviceSaid) -> None:
+    def take(self, event: DeviceSaid) -> bool:
         """Take the message of a member, if it is for this session."""
         position = self.session.position_of(event.device)
-        if position is not None and event.session_id == self.session.plan.session_id:
-            self._take(position, event.message)
+        if position is None or event.session_id != self.session.plan.session_id:
+            return False
+        return self._take(position, event.message)
 
     @abstractmethod
-    def _take(self, position: int, message: DeviceMessage) -> None:
+    def _take(self, position: int, message: DeviceMessage) -> bool:
         """Take the message of a member."""
 
     def message_for(self, device: str) -> AggregatorMessage | None:
@@ -216,9 +217,8 @@ class ShareKeysPhase(SessionPhase):
         """Return MASKED_INPUT."""
         return MaskedInputPhase(self.session)
 
-    def _take(self, position: int, message: DeviceMessage) -> None:
-        if isinstance(message, SharedKeys):
-            self.session.take_shared_keys(position, message)
+    def _take(self, position: int, message: DeviceMessage) -> bool:
+        return isinstance(message, SharedKeys) and self.session.take_shared_keys(position, message)
 
     def _message_to(self, position: int) -> AggregatorMessage:
         return self.session.announcement_to(position)
@@ -258,9 +258,10 @@ class MaskedInputPhase(SessionPhase):
             return CertificatePhase(self.session)
         return UnmaskingPhase(self.session, None)
 
-    def _take(self, position: int, message: DeviceMessage) -> None:
-        if isinstance(message, MaskedInput):
-            self.session.take_masked_input(position, message)
+    def _take(self, position: int, message: DeviceMessage) -> bool:
+        if not isinstance(message, MaskedInput):
+            return False
+        return self.session.take_masked_input(position, message)
 
     def _message_to(self, position: int) -> AggregatorMessage:
         return self.session.routed_to(position)
@@ -318,9 +319,8 @@ class CertificatePhase(SessionPhase):
         """Return UNMASKING."""
         return UnmaskingPhase(self.session, self._votes.certificate())
 
-    def _take(self, position: int, message: DeviceMessage) -> None:
-        if isinstance(message, SurvivorVote):
-            self._votes.take(position, message)
+    def _take(self, position: int, message: DeviceMessage) -> bool:
+        return isinstance(message, SurvivorVote) and self._votes.take(position, message)
 
     def _message_to(self, position: int) -> AggregatorMessage:
         del position
@@ -382,9 +382,10 @@ class UnmaskingPhase(SessionPhase):
         """Return this phase, the last one: the unmasking job is what follows."""
         return self
 
-    def _take(self, position: int, message: DeviceMessage) -> None:
-        if isinstance(message, RevealedShares) and self.is_charged:
-            self.session.take_revealed(position, message)
+    def _take(self, position: int, message: DeviceMessage) -> bool:
+        if not isinstance(message, RevealedShares) or not self.is_charged:
+            return False
+        return self.session.take_revealed(position, message)
 
     def _message_to(self, position: int) -> AggregatorMessage | None:
         del position

@@ -47,21 +47,22 @@ class VoteCollection:
         """Positions of those who did."""
         return set(self._signatures)
 
-    def take(self, position: int, message: SurvivorVote) -> None:
-        """Take a member's vote; others have none.
+    def take(self, position: int, message: SurvivorVote) -> bool:
+        """Take a member's vote, and tell whether it is news; others have none.
 
         Raises:
             RemoteProtocolError: The signature is not the member's, or not over the proposal.
         """
         member = self._members.get(position)
         if member is None or self._signatures.get(position) == message.signature:
-            return
+            return False
         # A second signature that is right as well can replace the first.
         if not verify(member.entry.identity_key, self._statement, message.signature):
             raise RemoteProtocolError(
                 "E-VOTE-SIGNATURE", "a signature over the proposed lists", "another one"
             )
         self._signatures[position] = message.signature
+        return True
 
     def certificate(self) -> SurvivorCertificate | None:
         """Return the certificate, or None where votes are missing.

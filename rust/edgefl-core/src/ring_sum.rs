@@ -2,7 +2,7 @@
 //!
 //! One vector in lanes of 16 or 32 bits, whatever the cohort; packed inputs are added straight from their
 //! bytes. Bits above b hold anything until values are read. Wiped when dropped: with the masks off it
-//! is the sum of the updates. Not guaranteed: after an error in the middle of unmasking the sum is gone.
+//! is the sum of the updates. A copy that is packed before, for a restart, is as masked as the inputs. Not guaranteed: after an error in the middle of unmasking the sum is gone.
 
 use zeroize::Zeroizing;
 
@@ -11,7 +11,7 @@ use crate::check::{CheckRows, CheckSums, CHECK_COORDINATES};
 use crate::error::CoreError;
 use crate::lanes::RingLane;
 use crate::mask::{Mask, MaskExpander};
-use crate::pack::{add_packed_lanes, check_packed};
+use crate::pack::{add_packed_lanes, check_packed, pack_lanes, packed_bytes};
 use crate::ring::{same_length, RingBits};
 use crate::tiles::{run_jobs, split_tiles, TILE};
 
@@ -79,6 +79,22 @@ impl RingSum {
         let ring = self.ring;
         with_lanes!(&mut self.lanes, lanes => add_packed_lanes(packed, ring, lanes));
         Ok(())
+    }
+
+    /// Returns the sum so far, packed as the inputs are: added to a sum of zeros it gives the same sum.
+    ///
+    /// # Errors
+    /// [`CoreError::SumSpoilt`], or [`CoreError::Length`] beyond `usize`.
+    pub fn to_packed(&self) -> Result<Vec<u8>, CoreError> {
+        self.check_sound()?;
+        let size_bytes = packed_bytes(self.len(), self.ring).ok_or(CoreError::Length {
+            what: "the values",
+            expected: usize::MAX / RingBits::MAX as usize,
+            found: self.len(),
+        })?;
+        let mut packed = vec![0; size_bytes];
+        with_lanes!(&self.lanes, lanes => pack_lanes(lanes, self.ring, &mut packed));
+        Ok(packed)
     }
 
     /// Adds masks, or takes them off. On an error the sum is gone.

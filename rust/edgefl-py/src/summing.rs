@@ -34,6 +34,12 @@ impl RingSum {
             .map_err(to_python)
     }
 
+    /// Returns the sum so far, packed as the inputs are.
+    fn to_packed<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let packed = py.detach(|| self.lock()?.to_packed()).map_err(to_python)?;
+        Ok(PyBytes::new(py, &packed))
+    }
+
     /// Adds masks and takes off others, in place.
     #[pyo3(signature = (masks, threads=WideInt(1), cancel=None), text_signature = "($self, masks, threads=1, cancel=None)")]
     #[allow(clippy::needless_pass_by_value)] // PyO3 hands arguments over by value
