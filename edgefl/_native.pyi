@@ -412,6 +412,12 @@ class RingSum:
         Raises:
             WireError: E-PACKED-LENGTH or E-PACKED-PADDING.
         """
+    def to_packed(self) -> bytes:
+        """Return the sum so far, packed as the inputs are.
+
+        Added to a new sum of the same form it gives the same sum, for a gateway that restarts.
+        Security: as masked as the inputs, until masks are taken off.
+        """
     def apply_masks(
         self, masks: Sequence[Mask], threads: int = 1, cancel: CancelFlag | None = None
     ) -> None:
