@@ -156,7 +156,7 @@ def closed_round(
                 expected=count.expected,
                 needed=count.needed,
                 arrived=count.arrived,
-                duration_s=count.duration_s,
+                duration_s=round(count.duration_s, 4),  # As it is stored, before and after.
             )
             for count in report.phases
         ),
