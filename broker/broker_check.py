@@ -62,6 +62,15 @@ class Finding:
         return EnvironmentProblem(self.code, self.expected, self.found, self.advice)
 
 
+_NO_RETAINED = Finding(
+    code="E-BROKER-RETAIN",
+    is_fatal=True,
+    expected="a broker that keeps retained messages",
+    found="one that keeps none",
+    advice="devices find their gateway by one; switch retained messages on",
+)
+
+
 async def check_broker(settings: MqttSettings, fleet: FleetName) -> tuple[Finding, ...]:
     """Look for what is unsafe about a broker.
 
@@ -89,8 +98,10 @@ async def check_broker(settings: MqttSettings, fleet: FleetName) -> tuple[Findin
     try:
         async with asyncio.timeout(_WITHIN_S):
             findings += await _probe_queue(probe, topic)
-            findings += await _probe_retained(probe, topic)
-            findings += _read_limits(await _limits(probe), settings.session_expiry_s)
+            limits = await _limits(probe)
+            if not limits.has_retain or not await _keeps_retained(probe, topic):
+                findings.append(_NO_RETAINED)
+            findings += _read_limits(limits, settings.session_expiry_s)
             findings += await _probe_strangers(probe)
     except TimeoutError as error:
         raise TransportError(
@@ -196,7 +207,7 @@ def _short_queue(kept: int) -> Finding:
     )
 
 
-async def _probe_retained(probe: MqttSettings, topic: str) -> list[Finding]:
+async def _keeps_retained(probe: MqttSettings, topic: str) -> bool:
     """Publish a retained message and look whether a newcomer gets it."""
     sender = replace(probe, client_id=f"{probe.client_id}-s", clean_start=True)
     reader = replace(probe, client_id=f"{probe.client_id}-r", clean_start=True)
@@ -208,17 +219,7 @@ async def _probe_retained(probe: MqttSettings, topic: str) -> list[Finding]:
             is_kept = any(event.retained for event in reading.inbound)
         await sending.transport.publish(topic, b"", retain=True)
         await sending.transport.drain()
-    if is_kept:
-        return []
-    return [
-        Finding(
-            code="E-BROKER-RETAIN",
-            is_fatal=True,
-            expected="a broker that keeps retained messages",
-            found="one that keeps none",
-            advice="devices find their gateway by one; switch retained messages on",
-        )
-    ]
+    return is_kept
 
 
 async def _limits(probe: MqttSettings) -> BrokerLimits:

@@ -182,7 +182,8 @@ def nats_config(
         *_nats_cluster(fleet, nodes, index, files),
         "mqtt {",
         f'  listen: "{_host_text(node.listener.host)}:{node.listener.mqtt_port}"',
-        '  ack_wait: "30s"',
+        # A gateway that was restarted gets after this time what it had not acknowledged.
+        '  ack_wait: "5s"',
         "  max_ack_pending: 4096",
         *(["  stream_replicas: 3"] if len(nodes) >= STREAM_REPLICAS else []),
         *_nats_tls(files, needs_client=True),

@@ -23,6 +23,9 @@ class BrokerChoice:
     forgotten by a router on the way: the next one pings twice as often. A day without such a loss
     doubles the time again, up to the one that was set.
 
+    *Client id.* NATS takes none with a dot, which names of devices may have: there the dots become
+    tildes, which no name has.
+
     *Address.* A link that stood is tried at the same address first; one that failed moves to the
     next address.
 
@@ -37,6 +40,7 @@ class BrokerChoice:
         self._index = 0
         self._failed_in_a_row = 0
         self._takes_5: dict[BrokerAddress, bool] = {}
+        self._no_dots: set[BrokerAddress] = set()
         self._keepalive_s = settings.keepalive_s
 
     @property
@@ -51,6 +55,12 @@ class BrokerChoice:
             return self._settings.version
         takes_5 = self._takes_5.get(self.address, True)
         return MqttVersion.V5 if takes_5 else MqttVersion.V311
+
+    @property
+    def client_id(self) -> str:
+        """The name to connect there under."""
+        client_id = self._settings.client_id
+        return client_id.replace(".", "~") if self.address in self._no_dots else client_id
 
     @property
     def keepalive_s(self) -> int:
@@ -76,6 +86,16 @@ class BrokerChoice:
             return False
         self._takes_5[self.address] = not self._takes_5.get(self.address, True)
         return True
+
+    def note_client_id_refused(self) -> bool:
+        """Do without dots in the client id at this address.
+
+        Returns:
+            Whether that changes anything.
+        """
+        before = self.client_id
+        self._no_dots.add(self.address)
+        return self.client_id != before
 
     def note_failed(self) -> None:
         """Move on to the next address."""

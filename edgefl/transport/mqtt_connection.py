@@ -93,6 +93,7 @@ class MqttConnection:
         self._must_end = False
         self._is_version_refused = False
         self.died_silently = False
+        self.is_client_id_refused = False
         self.ready_at: float | None = None
         self._client = self._make_client(will)
 
@@ -100,7 +101,7 @@ class MqttConnection:
         settings = self._settings
         client = paho.Client(
             CallbackAPIVersion.VERSION2,
-            client_id=settings.client_id,
+            client_id=self._choice.client_id,
             clean_session=None if self._speaks_5 else settings.clean_start,
             protocol=MQTTProtocolVersion.MQTTv5 if self._speaks_5 else MQTTProtocolVersion.MQTTv311,
             transport="websockets" if self._address.scheme.is_websocket else "tcp",
@@ -399,6 +400,7 @@ class MqttConnection:
         if reason_code.is_failure:
             self._refusal = str(reason_code)
             self._is_version_refused = reason_code.value == mqtt5.UNSUPPORTED_VERSION
+            self.is_client_id_refused = reason_code.value == mqtt5.BAD_CLIENT_ID
             self._follow(reason_code, properties)
             return
         self.limits = mqtt5.limits_of(properties)

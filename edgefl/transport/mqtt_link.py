@@ -152,6 +152,8 @@ class MqttLink:
             if self._closing.is_set():
                 break
             now = time.monotonic()
+            if connection.is_client_id_refused and self._choice.note_client_id_refused():
+                continue
             if self._tries_other_version(connection):
                 continue
             down = self._judge(history, connection, down, now)

@@ -70,6 +70,17 @@ def test_a_short_keepalive_is_never_made_longer():
     assert learner.keepalive_s == 20
 
 
+def test_a_client_id_without_dots_where_they_are_refused():
+    two = BrokerChoice(
+        MqttSettings(brokers=(plain_broker(1), plain_broker(2)), client_id="edgefl-f-a.b-1")
+    )
+    assert two.note_client_id_refused()
+    assert two.client_id == "edgefl-f-a~b-1"
+    assert not two.note_client_id_refused()
+    two.note_failed()
+    assert two.client_id == "edgefl-f-a.b-1"
+
+
 def test_a_referral_comes_first_and_leaves_a_way_back():
     referred = choice(1, 2)
     assert referred.refer("127.0.0.1:7")
