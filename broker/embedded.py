@@ -5,7 +5,6 @@ from broker.events import Json
 from edgefl.protocol import topics
 from edgefl.transport.base import Will
 from edgefl.transport.broker_url import plain_broker
-from edgefl.transport.framing import FramedTransport
 from edgefl.transport.mqtt import MqttTransport
 from edgefl.transport.settings import MqttSettings
 from edgefl.types import FleetName
@@ -23,10 +22,10 @@ class EmbeddedBroker:
         """Prepare; nothing runs before `start`."""
         self._endpoint = endpoint
         self._fleet = fleet
-        self._transport: FramedTransport | None = None
+        self._transport: MqttTransport | None = None
 
     @property
-    def transport(self) -> FramedTransport:
+    def transport(self) -> MqttTransport:
         """Carries the messages; made when the port is known."""
         if self._transport is None:
             settings = MqttSettings(
@@ -38,7 +37,7 @@ class EmbeddedBroker:
                 max_inbox_messages=8192,
             )
             will = Will(topic=topics.aggregator(self._fleet), payload=b"", retain=True)
-            self._transport = FramedTransport(MqttTransport(settings, will))
+            self._transport = MqttTransport(settings, will)
         return self._transport
 
     @property

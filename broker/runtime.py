@@ -208,7 +208,7 @@ class GatewayRuntime:
                     Arrived(topic=event.topic, payload=event.payload, ticket=event.ticket)
                 )
             elif isinstance(event, LinkUp):
-                await self._events.put(LinkRestored())
+                await self._events.put(LinkRestored(max_packet_bytes=transport.max_packet_bytes))
             else:
                 _LOGGER.info("no link to the broker: %s %s", event.reason.value, event.detail)
                 await self._events.put(LinkLost())

@@ -103,7 +103,7 @@ class SimulatedDevice:
             deliver=lambda topic, payload: self.feed(Arrived(topic=topic, payload=payload)),
             will=(topics.status(fleet, DeviceId(self.name)), STATUS_OFFLINE),
         )
-        self.feed(LinkRestored())
+        self.feed(LinkRestored(max_packet_bytes=self._network.told_packet_bytes))
         self._watch_battery()
 
     def die(self, *, outage_s: float = 0.0) -> None:

@@ -96,7 +96,7 @@ class SimulatedGateway:
             deliver=lambda topic, payload: self.feed(Arrived(topic=topic, payload=payload)),
             will=(topics.aggregator(self._fleet), b""),
         )
-        self.feed(LinkRestored())
+        self.feed(LinkRestored(max_packet_bytes=self._network.told_packet_bytes))
         for task in self._submitted:
             self.feed(task)
 

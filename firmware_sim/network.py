@@ -27,6 +27,8 @@ class LinkQuality:
             from the same client wait for it.
         resend_s: Wait before the first repetition; it doubles each time.
         bytes_per_s: Throughput.
+        max_packet_bytes: The broker swallows larger packets, without a word; None: it has no limit.
+        tells_limit: The broker tells its clients of the limit when they connect.
     """
 
     latency_s: float = 0.02
@@ -34,6 +36,8 @@ class LinkQuality:
     loss: float = 0.0
     resend_s: float = 0.5
     bytes_per_s: float = 250_000.0
+    max_packet_bytes: int | None = None
+    tells_limit: bool = True
 
     def __post_init__(self) -> None:
         """Check the ranges; NaN is in none."""
@@ -74,6 +78,12 @@ class VirtualNetwork:
         self._wild: dict[str, tuple[str, ...]] = {}
         self._transcript = hashlib.sha256()
         self.transmissions_lost = 0
+        self.swallowed = 0
+
+    @property
+    def told_packet_bytes(self) -> int | None:
+        """What the broker says of the largest packet that it takes."""
+        return self._quality.max_packet_bytes if self._quality.tells_limit else None
 
     @property
     def transcript_sha256(self) -> str:
@@ -109,7 +119,10 @@ class VirtualNetwork:
 
     def publish(self, name: str, topic: str, payload: bytes, *, retain: bool = False) -> None:
         """Take a message from a client; one that is not connected is not heard."""
-        if name in self._clients:
+        most_bytes = self._quality.max_packet_bytes
+        if most_bytes is not None and len(topic) + len(payload) > most_bytes:
+            self.swallowed += 1
+        elif name in self._clients:
             self._route(name, topic, payload, retain=retain)
 
     def _remove(self, name: str) -> _Client | None:

@@ -2,6 +2,7 @@
 
 from hypothesis import strategies as st
 
+from edgefl.privacy.sampling import ALWAYS
 from edgefl.protocol.certificate import CertificateSignature, SurvivorCertificate
 from edgefl.protocol.enrolment_messages import (
     CertificateIssued,
@@ -46,6 +47,19 @@ from edgefl.protocol.service_messages import (
     Rejection,
 )
 from edgefl.protocol.wire import MAX_DEPTH
+from edgefl.transfer.manifest import (
+    MAX_CHUNK_BYTES,
+    MIN_CHUNK_BYTES,
+    TRANSFER_ID_BYTES,
+    describe,
+)
+from edgefl.transfer.messages import (
+    RefusalReason,
+    TransferGrant,
+    TransferOffer,
+    TransferProgress,
+    TransferRefusal,
+)
 from tests.epoch_strategies import (
     DIGESTS,
     ENTRIES,
@@ -127,9 +141,50 @@ ENROLMENT_BY_TYPE: dict[type[Message], st.SearchStrategy[Message]] = {
     ),
 }
 
+CHUNK_BYTES = st.integers(MIN_CHUNK_BYTES, MAX_CHUNK_BYTES)
+TRANSFER_IDS = st.binary(min_size=TRANSFER_ID_BYTES, max_size=TRANSFER_ID_BYTES)
+MANIFESTS = st.builds(
+    describe,
+    st.integers(1, 3 * MIN_CHUNK_BYTES).map(lambda size_bytes: b"x" * size_bytes),
+    CHUNK_BYTES,
+)
+TRANSFER_BY_TYPE: dict[type[Message], st.SearchStrategy[Message]] = {
+    TransferOffer: st.builds(
+        TransferOffer,
+        message_kind=st.integers(0, 255),
+        head=st.binary(max_size=80),
+        bulk_key=st.none() | st.integers(0, 255),
+        manifest=MANIFESTS,
+    ),
+    TransferGrant: st.builds(
+        TransferGrant,
+        transfer_id=TRANSFER_IDS,
+        epoch=st.integers(0, 2**53),
+        number=st.integers(1, 2**32 - 1),
+        window_bytes=st.integers(0, 1 << 26),
+        deadline_ms=st.integers(0, 10**6),
+        missing=BITMAPS,
+    ),
+    TransferProgress: st.builds(
+        TransferProgress,
+        transfer_id=TRANSFER_IDS,
+        epoch=st.integers(0, 2**53),
+        number=st.integers(0, 2**32 - 1),
+        missing=BITMAPS,
+        is_done=st.booleans(),
+    ),
+    TransferRefusal: st.builds(
+        TransferRefusal,
+        transfer_id=TRANSFER_IDS,
+        reason=st.sampled_from(RefusalReason),
+        limit_bytes=st.integers(0, 2**53),
+    ),
+}
+
 BY_TYPE: dict[type[Message], st.SearchStrategy[Message]] = {
     **EPOCH_BY_TYPE,
     **ENROLMENT_BY_TYPE,
+    **TRANSFER_BY_TYPE,
     Hello: st.builds(
         Hello,
         identity_key=DIGESTS,
@@ -137,6 +192,8 @@ BY_TYPE: dict[type[Message], st.SearchStrategy[Message]] = {
         roster_number=st.integers(0, 2**32 - 1),
         key_epoch=st.integers(0, 2**32 - 1),
         backend=st.text(max_size=32),
+        protocol_minor=st.integers(0, 2**16),
+        chunk_bytes=CHUNK_BYTES,
     ),
     CheckIn: st.builds(CheckIn, call_id=DIGESTS, mask_key=MASK_KEYS),
     SharedKeys: st.builds(SharedKeys, commitment=DIGESTS, sealed=SEALED_LISTS),
@@ -159,6 +216,8 @@ BY_TYPE: dict[type[Message], st.SearchStrategy[Message]] = {
         key_index=KEY_INDICES,
         nonce=DIGESTS,
         closes_in_ms=st.integers(0, 7 * 24 * 3600 * 1000),
+        coin=st.integers(1, ALWAYS - 1),
+        draw=ATTEMPTS,
     ),
     PlanAnnouncement: st.builds(
         PlanAnnouncement, plan=st.binary(max_size=200), peers=by_position(PEERS)
@@ -185,6 +244,9 @@ BY_TYPE: dict[type[Message], st.SearchStrategy[Message]] = {
         epoch=st.integers(0, 2**53),
         least_agent_version=st.text(max_size=64),
         most_sleep_s=st.integers(0, 24 * 3600),
+        protocol_minor=st.integers(0, 2**16),
+        gateway_version=st.text(max_size=64),
+        chunk_bytes=CHUNK_BYTES,
     ),
     Deposit: DEPOSITS,
     OneUpload: st.builds(

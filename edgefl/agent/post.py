@@ -189,7 +189,7 @@ class Post:
         manifest = upload.parts.offer.manifest
         start = index * manifest.chunk_bytes
         data = memoryview(upload.parts.blob)[start : start + manifest.size_of_chunk(index)]
-        topic = topics.upload(self._fleet, self._pen.device, upload.transfer_id)
+        topic = topics.upload(self._fleet, self._pen.device, upload.transfer_id.hex())
         return Publish(topic=topic, payload=pack_chunk(index, data))
 
     def _on_gave_up(self, slot: str, upload: _Upload, now_s: float) -> list[AgentEffect]:

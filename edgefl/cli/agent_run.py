@@ -44,7 +44,6 @@ from edgefl.protocol.policy import DevicePolicy
 from edgefl.storage.base import KeyValueStore
 from edgefl.transport.base import Transport, Will
 from edgefl.transport.broker_url import BrokerAddress, parse_broker_urls
-from edgefl.transport.framing import FramedTransport
 from edgefl.transport.mqtt import MqttTransport
 from edgefl.transport.settings import MqttSettings
 from edgefl.transport.tls import TlsSettings
@@ -184,7 +183,7 @@ def _make_transport(wishes: _Wishes, status_topic: str) -> Transport:
         session_expiry_s=max(_DAY_S, int(_SESSION_SLEEPS * power.sleep_s)),
     )
     will = Will(topic=status_topic, payload=STATUS_OFFLINE, retain=True)
-    return FramedTransport(MqttTransport(settings, will))
+    return MqttTransport(settings, will)
 
 
 def _first_status(wishes: _Wishes, core: AgentCore) -> AgentStatus:

@@ -10,7 +10,6 @@ from edgefl.protocol import topics
 from edgefl.protocol.envelope import open_envelope
 from edgefl.transport.base import Inbound
 from edgefl.transport.broker_url import plain_broker
-from edgefl.transport.framing import FramedTransport
 from edgefl.transport.mqtt import MqttTransport
 from edgefl.transport.settings import MqttSettings
 from edgefl.types import FleetName
@@ -23,7 +22,7 @@ async def observe(fleet: FleetName, port: int, on_seen: Callable[[Seen], None]) 
     settings = MqttSettings(
         brokers=(plain_broker(port),), client_id="edgefl-demo-observer", keepalive_s=20
     )
-    transport = FramedTransport(MqttTransport(settings))
+    transport = MqttTransport(settings)
     try:
         await transport.start()
         await transport.subscribe(topics.all_uplinks(fleet))

@@ -68,9 +68,9 @@ def downlink(fleet: FleetName, device: DeviceId) -> str:
     return f"{PREFIX}/{fleet}/d/{device}/c"
 
 
-def upload(fleet: FleetName, device: DeviceId, transfer_id: bytes) -> str:
-    """Chunks of one transfer from a device."""
-    return f"{PREFIX}/{fleet}/d/{device}/up/{transfer_id.hex()}"
+def upload(fleet: FleetName, device: DeviceId, transfer: str) -> str:
+    """Chunks of one transfer from a device; its id as 16 hex digits."""
+    return f"{PREFIX}/{fleet}/d/{device}/up/{transfer}"
 
 
 def all_uploads(fleet: FleetName) -> str:

@@ -27,7 +27,7 @@ from tests.strategies import BODIES, BY_TYPE, MESSAGES, PLAIN_VALUES
 
 KEY = SigningKey.from_seed(Seed.from_bytes(b"\x07" * 32))
 TOPIC = "efl/1/fleet/d/device/q"
-ALL_MESSAGES = (*DEVICE_MESSAGES, *AGGREGATOR_MESSAGES)
+ALL_MESSAGES = tuple(dict.fromkeys([*DEVICE_MESSAGES, *AGGREGATOR_MESSAGES]))
 HEADERS = st.builds(
     Header,
     session_id=st.binary(min_size=32, max_size=32),

@@ -15,6 +15,7 @@ from edgefl.protocol.envelope import (
     seal_envelope,
 )
 from edgefl.protocol.messages import AGGREGATOR_MESSAGES, DEVICE_MESSAGES, GetBlob, Receipt
+from edgefl.transfer.messages import TRANSFER_ANSWERS, TransferOffer
 
 KEY = SigningKey.from_seed(Seed.from_bytes(b"\x01" * 32))
 OTHER_KEY = SigningKey.from_seed(Seed.from_bytes(b"\x02" * 32))
@@ -96,7 +97,8 @@ def test_an_envelope_of_another_length_is_refused(n_parts: int) -> None:
 
 
 def test_either_side_refuses_the_other_sides_messages() -> None:
-    assert not set(DEVICE_MESSAGES) & set(AGGREGATOR_MESSAGES)
+    shared = set(DEVICE_MESSAGES) & set(AGGREGATOR_MESSAGES)
+    assert shared == {TransferOffer, *TRANSFER_ANSWERS}
     assert require_device_message(MESSAGE) == MESSAGE
     with pytest.raises(WireError, match="E-WIRE-KIND"):
         require_aggregator_message(MESSAGE)
