@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
+from dataclasses import replace
 
 from broker.broker_check import check_broker
 from broker.events import Json
@@ -17,6 +18,7 @@ from edgefl.transport.tls import TlsSettings
 from edgefl.types import FleetName
 
 _LOGGER = logging.getLogger(__name__)
+_CUT_S = 5.0
 _AGAIN_FIRST_S, _AGAIN_CAP_S = 2.0, 30.0
 
 
@@ -120,10 +122,43 @@ class ExternalBroker:
         """End `supervise`."""
         self._is_closed.set()
 
+    # ------------------------------------------------------------ who is out
+
+    def set_revoked(self, serials: Sequence[str], identities: Sequence[str]) -> None:
+        """Leave it to the broker's list (`tls/revoked.crl`); the gateway refuses them anyway."""
+
+    def set_certificates(self, chain: bytes, key: bytes, authorities: bytes) -> None:
+        """Do nothing: the broker has its own, and the link reads its files at each connection."""
+
+    def disconnect(self, identity: str, reason: str) -> None:
+        """Cut a device off, by taking its session over for a moment; blocks.
+
+        A broker of others has no other way that all of them know. The device comes back, is told
+        why it may not take part, and stops.
+        """
+        client_id = f"edgefl-{self._fleet}-{identity}"
+        settings = replace(
+            self._settings, client_id=client_id, clean_start=True, session_expiry_s=0
+        )
+        try:
+            asyncio.run(_take_over(settings))
+        except (TimeoutError, TransportError):
+            _LOGGER.warning("device=%s could not be cut off at the broker (%s)", identity, reason)
+
     def describe(self) -> dict[str, Json]:
         """Return where the broker is."""
         first = self._settings.brokers[0]
         return {"host": first.host, "port": first.port, "brokers": list(self.addresses)}
+
+
+async def _take_over(settings: MqttSettings) -> None:
+    transport = MqttTransport(settings)
+    async with asyncio.timeout(_CUT_S):
+        await transport.start()
+        async for event in transport.events():
+            if isinstance(event, LinkUp):
+                break
+    await transport.close()
 
 
 class _Watched(MqttTransport):
