@@ -50,6 +50,10 @@ class EmbeddedBroker:
         """Where devices reach it."""
         return (str(plain_broker(self._endpoint.port)),)
 
+    def counters(self) -> dict[str, int]:
+        """Return nothing: this broker does not count."""
+        return {}
+
     async def start(self) -> None:
         """Start the broker and wait until it listens.
 

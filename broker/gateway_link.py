@@ -1,5 +1,6 @@
 """What the gateway's runtime knows of its MQTT: an endpoint of its own, or a broker of others."""
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from broker.events import Json
@@ -16,6 +17,9 @@ class GatewayLink(Protocol):
     @property
     def addresses(self) -> tuple[str, ...]:
         """URLs that devices reach it by, after `start`."""
+
+    def counters(self) -> Mapping[str, int]:
+        """Return counts for the status page: connections and the like; empty for none."""
 
     @property
     def transport(self) -> Transport:

@@ -178,6 +178,12 @@ class HttpServer:
         return 0 if self._socket is None else int(self._socket.getsockname()[1])
 
     @property
+    def server_name(self) -> str:
+        """A name in the page's certificate; empty without one."""
+        settings = self._settings
+        return "" if settings.certificate_file is None else next(iter(settings.names), "")
+
+    @property
     def hosts(self) -> frozenset[str]:
         """Names that a request may be for."""
         return self._settings.hosts

@@ -175,7 +175,11 @@ class GatewayRuntime:
             settings=settings.http,
             fleet=settings.fleet,
             state_dir=settings.state_dir,
-            link=LinkWords(kind=self._link.kind, addresses=self._link.addresses),
+            link=LinkWords(
+                kind=self._link.kind,
+                addresses=self._link.addresses,
+                counters=self._link.counters,
+            ),
         )
 
     def _write_gateway_file(self, watch: GatewayWatch) -> None:

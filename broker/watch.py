@@ -54,7 +54,10 @@ class GatewayWatch:
         """Return what `gateway.json` says of the page. It holds the operator's token."""
         if self._server is None:
             return {}
-        return {"http": self._server.address, "token": self._server.token}
+        words: dict[str, Json] = {"http": self._server.address, "token": self._server.token}
+        if self._server.server_name:
+            words["http_name"] = self._server.server_name
+        return words
 
     async def serve(self) -> None:
         """Serve until `close`; without a page, wait for that."""
