@@ -237,8 +237,8 @@ class GatewayCore:
         if self._requests.is_due(now_s):
             effects += self._requests.look(self._population.keys, now_s, self._admissions.leaving)
         if self._is_linked:
+            effects += self._tell_most_sleep(now_s)
             effects += self._rounds.maybe_open(now_s)
-            effects += self._tell_most_sleep()
         return self._refusals.thin_out(effects, now_s)
 
     def _dispatch(self, event: GatewayEvent, now_s: float) -> list[GatewayEffect]:
@@ -296,10 +296,12 @@ class GatewayCore:
             most_sleep_s=self._told_most_sleep_s,
         )
 
-    def _tell_most_sleep(self) -> list[GatewayEffect]:
+    def _tell_most_sleep(self, now_s: float) -> list[GatewayEffect]:
         """Say the status again where another task has other deadlines."""
-        is_new = self._told_most_sleep_s != self._tasks.most_sleep_s
-        return [self._status()] if is_new else []
+        if self._told_most_sleep_s == self._tasks.most_sleep_s:
+            return []
+        self._population.count_on_sleepers_until(now_s + self._tasks.most_sleep_s)
+        return [self._status()]
 
     def _on_arrived(self, event: Arrived, now_s: float) -> list[GatewayEffect]:
         if event.topic != topics.aggregator(self._settings.fleet):

@@ -180,7 +180,13 @@ class KeyEpochs:
         return self._feed(EpochTimerFired(), now_s) if self._machine.is_busy else []
 
     def prepare(
-        self, known: Mapping[str, bytes], online: Collection[str], needed: int, now_s: float
+        self,
+        known: Mapping[str, bytes],
+        online: Collection[str],
+        needed: int,
+        now_s: float,
+        *,
+        least_answer_s: float = 0.0,
     ) -> tuple[bool, list[GatewayEffect]]:
         """Open a key epoch if the next round needs one.
 
@@ -189,6 +195,7 @@ class KeyEpochs:
             online: Devices that are online.
             needed: Least members that must be online.
             now_s: The time.
+            least_answer_s: How long devices have for each step, where some sleep.
 
         Returns:
             Whether a round can open now, and what to do.
@@ -206,7 +213,7 @@ class KeyEpochs:
         if self._enrolment.is_automatic and self._strangers(known, online):
             roster = self._enrolment.sign(known, self._wall_clock_s())
             effects += self._feed(RosterSigned(roster=roster), now_s)
-        effects += self._feed(BeginEpoch(needed=needed), now_s)
+        effects += self._feed(BeginEpoch(needed=needed, least_answer_s=least_answer_s), now_s)
         self._has_called = False
         return False, effects
 

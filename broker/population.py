@@ -37,6 +37,7 @@ class Population:
         self._names = {key: device for device, key in self._keys.items()}
         self._online: set[str] = set()
         self._ready: set[str] = set()
+        self._wakes_at_s: dict[str, float] = {}
         self._presences: dict[str, Presence] = {}
         self._leaves_at_s: dict[str, float] = {}
         self._backends: dict[str, str] = {}
@@ -178,10 +179,17 @@ class Population:
             return
         self._has_sleepers = True
         self._online.discard(device)
+        self._wakes_at_s[device] = now_s + wakes_in_s
         if is_counted_on:
             self._ready.add(device)
         else:
             self._ready.discard(device)
+
+    def count_on_sleepers_until(self, latest_s: float) -> None:
+        """Count no longer on sleepers that are back only later, for other phases are shorter."""
+        for device, wakes_at_s in self._wakes_at_s.items():
+            if device not in self._online and wakes_at_s > latest_s:
+                self._ready.discard(device)
         self._leaves_at_s[device] = now_s + wakes_in_s + self._grace_s
 
     def note_backend(self, device: str, backend: str) -> None:

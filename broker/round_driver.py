@@ -213,7 +213,10 @@ class RoundDriver:
             return []
         self._open_at_s = None
         try:
-            readiness, effects = self._opener.prepare(task, known, online, now_s)
+            has_sleepers = self._population.has_sleepers
+            readiness, effects = self._opener.prepare(
+                task, known, online, now_s, has_sleepers=has_sleepers
+            )
             if readiness is Readiness.READY:
                 self._gather_until_s = None
                 return [*effects, *self._open(task, now_s)]

@@ -59,7 +59,13 @@ class RoundOpener:
         self._last_attempt = int.from_bytes(store.get(_LAST_ATTEMPT) or b"", "big")
 
     def prepare(
-        self, task: ActiveTask, known: Mapping[str, bytes], online: Set[str], now_s: float
+        self,
+        task: ActiveTask,
+        known: Mapping[str, bytes],
+        online: Set[str],
+        now_s: float,
+        *,
+        has_sleepers: bool,
     ) -> tuple[Readiness, list[GatewayEffect]]:
         """See to key epoch and deposits.
 
@@ -68,6 +74,7 @@ class RoundOpener:
             known: Identity key by device.
             online: Devices that are online.
             now_s: The time.
+            has_sleepers: Some devices sleep: they have as long for new keys as for a phase.
 
         Returns:
             Whether the round can open, and what to do. Where it waits for deposits,
@@ -78,7 +85,10 @@ class RoundOpener:
         """
         terms, needed = task.deposit_terms, task.needs_online
         self.desk.settle(terms, task.spec.cohort)
-        can_open, effects = self._key_epochs.prepare(known, online, needed, now_s)
+        least_answer_s = task.spec.shortest_phase_s if has_sleepers else 0.0
+        can_open, effects = self._key_epochs.prepare(
+            known, online, needed, now_s, least_answer_s=least_answer_s
+        )
         if not can_open or terms is None:
             return Readiness.READY if can_open else Readiness.WAITING, effects
         readiness, calls = self.desk.prepare(

@@ -74,6 +74,7 @@ class AggregatorEpoch:
         self._roster: Roster | None = None
         self._entropy = entropy
         self._answer_s = answer_s
+        self._least_answer_s = 0.0
         self._mask_key_count = mask_key_count
         self._most_members = most_members
         self._present: set[str] = set()
@@ -237,7 +238,8 @@ class AggregatorEpoch:
     def _on_begin(
         self, event: AggregatorEpochEvent, now_s: float
     ) -> tuple[AggregatorEpochEffect, ...]:
-        needed = max(_expect(event, BeginEpoch).needed, MIN_MEMBERS)
+        begin = _expect(event, BeginEpoch)
+        needed = max(begin.needed, MIN_MEMBERS)
         if self._setup is not None:
             return ()
         number = self._next_key_epoch
@@ -246,13 +248,14 @@ class AggregatorEpoch:
         if self._roster is None or len(invited) < needed:
             return (EpochAborted(key_epoch=number, reason=EpochAbortReason.TOO_FEW_PRESENT),)
         self._next_key_epoch = number + 1
+        self._least_answer_s = begin.least_answer_s
         setup = EpochSetup(
             key_epoch=number,
             roster=self._roster,
             mask_key_count=self._mask_key_count,
             needed=needed,
             invited=invited,
-            deadline_s=now_s + self._answer_s,
+            deadline_s=now_s + max(self._answer_s, begin.least_answer_s),
         )
         self._setup = setup
         left_out = len(wanted) - len(invited)
@@ -329,7 +332,7 @@ class AggregatorEpoch:
         self, setup: EpochSetup, members: set[str], now_s: float
     ) -> tuple[AggregatorEpochEffect, ...]:
         closed = setup.close(members, self._entropy.fresh_seed().export_bytes())
-        setup.deadline_s = now_s + self._answer_s
+        setup.deadline_s = now_s + max(self._answer_s, self._least_answer_s)
         return (
             *(
                 SendEpochDown(device=device, message=closed.message_for(device))

@@ -102,9 +102,12 @@ class BeginEpoch:
 
     Attributes:
         needed: Least members.
+        least_answer_s: How long devices have for each step, where that is longer than usual: some
+            sleep.
     """
 
     needed: int
+    least_answer_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
