@@ -180,6 +180,7 @@ class Population:
         self._has_sleepers = True
         self._online.discard(device)
         self._wakes_at_s[device] = now_s + wakes_in_s
+        self._leaves_at_s[device] = now_s + wakes_in_s + self._grace_s
         if is_counted_on:
             self._ready.add(device)
         else:
@@ -190,7 +191,6 @@ class Population:
         for device, wakes_at_s in self._wakes_at_s.items():
             if device not in self._online and wakes_at_s > latest_s:
                 self._ready.discard(device)
-        self._leaves_at_s[device] = now_s + wakes_in_s + self._grace_s
 
     def note_backend(self, device: str, backend: str) -> None:
         """Note what a known device says that it trains with."""
