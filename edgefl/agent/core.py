@@ -8,6 +8,8 @@ from edgefl.agent.downloads import LIMITS, STAGE_BYTES, Downloads, WholeMessage
 from edgefl.agent.events import (
     AgentEffect,
     AgentEvent,
+    CertificateBrought,
+    CertificateWanted,
     MaskingEnded,
     Noticed,
     PresenceChanged,
@@ -24,6 +26,7 @@ from edgefl.agent.round_driver import RoundDriver
 from edgefl.agent.settings import AgentSettings
 from edgefl.errors import RemoteProtocolError, WireError
 from edgefl.protocol import presence, topics
+from edgefl.protocol.enrolment_messages import CertificateIssued
 from edgefl.protocol.envelope import Header, open_envelope, require_aggregator_message
 from edgefl.protocol.epoch_messages import EPOCH_AGGREGATOR_MESSAGES
 from edgefl.protocol.identity import EntropySource
@@ -148,6 +151,10 @@ class AgentCore:
             return self._rounds.on_job_ended(event, now_s)
         if isinstance(event, PresenceChanged):
             return [self._status()] if self._is_linked else []
+        if isinstance(event, CertificateWanted):
+            return self._post.send(
+                "certificate", event.request, Header(sender=self._pen.device), now_s
+            )
         return self._on_woken(now_s) if self._is_linked else []
 
     def _on_woken(self, now_s: float) -> list[AgentEffect]:
@@ -226,6 +233,8 @@ class AgentCore:
             return rounds.on_deposit_call(message, now_s)
         if isinstance(message, Rejection):
             return [self._on_rejection(message)]
+        if isinstance(message, CertificateIssued):
+            return [CertificateBrought(message=message)]
         return rounds.on_session_message(header, message, now_s)
 
     def _on_rejection(self, message: Rejection) -> AgentEffect:

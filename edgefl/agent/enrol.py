@@ -238,7 +238,9 @@ class Enrolment:
             state_dir=files.state_dir,
         )
         enrolled.write()
-        for path in (files.token, files.claim, files.request):
+        # What an earlier certificate was known by is read anew at the next start.
+        life = files.device.with_name("life.json")
+        for path in (files.token, files.claim, files.request, life):
             path.unlink(missing_ok=True)
         return enrolled
 

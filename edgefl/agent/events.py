@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from edgefl.errors import EdgeflError
+from edgefl.protocol.enrolment_messages import CertificateIssued, RenewalRequest
 from edgefl.protocol.events import MaskJob
 from edgefl.protocol.plan import SessionPlan
 from edgefl.protocol.reasons import AbortReason, LeaveReason, Phase
@@ -41,8 +42,22 @@ class PresenceChanged:
     """What the settings' `presence` returns has changed."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CertificateWanted:
+    """Ask the gateway for this device's next certificate, or tell it what is trusted."""
+
+    request: RenewalRequest
+
+
 AgentEvent = (
-    LinkRestored | LinkLost | Arrived | Woken | TrainingEnded | MaskingEnded | PresenceChanged
+    LinkRestored
+    | LinkLost
+    | Arrived
+    | Woken
+    | TrainingEnded
+    | MaskingEnded
+    | PresenceChanged
+    | CertificateWanted
 )
 
 
@@ -92,6 +107,13 @@ class KeysReady:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CertificateBrought:
+    """The gateway sent a certificate, or other authorities to trust."""
+
+    message: CertificateIssued
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Noticed:
     """For the log: something was refused or ignored, with the consequence."""
 
@@ -106,5 +128,13 @@ class Stop:
 
 
 AgentEffect = (
-    Publish | RunTraining | RunMasking | PhaseReached | RoundEnded | KeysReady | Noticed | Stop
+    Publish
+    | RunTraining
+    | RunMasking
+    | PhaseReached
+    | RoundEnded
+    | KeysReady
+    | CertificateBrought
+    | Noticed
+    | Stop
 )

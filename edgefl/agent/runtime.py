@@ -7,10 +7,12 @@ import random
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+from edgefl.agent.certificate_watch import CertificateWatch
 from edgefl.agent.core import STATUS_OFFLINE, AgentCore
 from edgefl.agent.events import (
     AgentEffect,
     AgentEvent,
+    CertificateBrought,
     KeysReady,
     Noticed,
     PhaseReached,
@@ -24,6 +26,7 @@ from edgefl.agent.guard import PowerGuard
 from edgefl.agent.jobs import AgentJobs
 from edgefl.agent.learning import LocalLearner
 from edgefl.agent.link import AgentLink
+from edgefl.agent.renewal import CertificateKeeper
 from edgefl.agent.reporter import Reporter
 from edgefl.agent.round_log import log_effect
 from edgefl.agent.service import ServiceManager
@@ -57,6 +60,7 @@ class AgentRuntime:
         reporter: Shows what the agent does.
         manager: Is given signs of life, if it wants any.
         gateway: How the gateway is called in messages to the user.
+        keeper: Keeps this device's certificate valid; None where it has none.
         wait_s: How long to wait for this fleet's gateway; None waits for ever.
         guard_s: How often power is looked at.
         quiet_s: How long nothing must have happened before a sleep.
@@ -72,6 +76,7 @@ class AgentRuntime:
         reporter: Reporter,
         manager: ServiceManager,
         gateway: str,
+        keeper: CertificateKeeper | None = None,
         wait_s: float | None = None,
         guard_s: float = _GUARD_S,
         quiet_s: float = _QUIET_S,
@@ -91,6 +96,7 @@ class AgentRuntime:
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="training")
         self._lacks_data = asyncio.Event()
         self._jobs = AgentJobs(learner, guard, self._worker, self._events, self._lacks_data)
+        self._certificate = CertificateWatch(keeper, self._events.put)
         self._told: Presence | None = None
         self._is_linked = False
         self._turns = 0
@@ -109,6 +115,7 @@ class AgentRuntime:
                 group.create_task(self._watch_for_gateway(), name="gateway watch")
                 group.create_task(self._watch_data(), name="data watch")
                 group.create_task(self._watch_power(), name="power watch")
+                group.create_task(self._certificate.run(), name="certificate watch")
                 group.create_task(self._show_life(), name="watchdog")
                 group.create_task(self._work(group), name="core")
         except ExceptionGroup as group_error:
@@ -266,6 +273,8 @@ class AgentRuntime:
             self._jobs.mask(group, effect)
         elif isinstance(effect, Stop):
             raise effect.error
+        elif isinstance(effect, CertificateBrought):
+            await self._certificate.take(effect.message)
         else:
             self._follow(effect)
             log_effect(effect)

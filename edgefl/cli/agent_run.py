@@ -11,7 +11,7 @@ from edgefl._native import has_aes_hardware
 from edgefl.agent import clock
 from edgefl.agent.config import CONFIG_FILE, AgentConfig, read_agent_config
 from edgefl.agent.core import STATUS_OFFLINE, AgentCore
-from edgefl.agent.enrolled import read_enrolled
+from edgefl.agent.enrolled import TlsFiles, read_enrolled
 from edgefl.agent.entropy import HedgedEntropy
 from edgefl.agent.guard import PowerGuard
 from edgefl.agent.identity import load_identity
@@ -21,6 +21,7 @@ from edgefl.agent.models import ModelShelf
 from edgefl.agent.policy_file import LEAST_SURVIVORS, read_policy
 from edgefl.agent.power.sensors import Sensors
 from edgefl.agent.recovery import keep_copy, open_state, set_copy_aside
+from edgefl.agent.renewal import CertificateKeeper
 from edgefl.agent.reporter import Reporter
 from edgefl.agent.room import wait_for_room
 from edgefl.agent.runtime import AgentRuntime
@@ -169,6 +170,7 @@ def _make_runtime(
         reporter=Reporter(_first_status(wishes, core), status_path(wishes.state_dir), manager),
         manager=manager,
         gateway=wishes.gateway,
+        keeper=_keeper(wishes),
         wait_s=options.wait_s,
     )
 
@@ -184,6 +186,14 @@ def _make_transport(wishes: _Wishes, status_topic: str) -> Transport:
     )
     will = Will(topic=status_topic, payload=STATUS_OFFLINE, retain=True)
     return MqttTransport(settings, will)
+
+
+def _keeper(wishes: _Wishes) -> CertificateKeeper | None:
+    """Return what renews the certificate that enrolment brought; others are their owner's."""
+    files = TlsFiles(state_dir=wishes.state_dir)
+    if wishes.tls != files.settings:
+        return None
+    return CertificateKeeper(files, wishes.device, time.time)
 
 
 def _first_status(wishes: _Wishes, core: AgentCore) -> AgentStatus:
