@@ -25,16 +25,15 @@ from broker.events import (
 )
 from broker.history import NAMESPACE, GatewayWords, RoundHistory
 from broker.key_epochs import KeyEpochs, open_key_epochs
+from broker.left_round import LeftRound
 from broker.mailer import Mailer
 from broker.notices import Notices
 from broker.open_round import OpenRound
 from broker.population import Population
-from broker.records import OPEN_ROUND, load_open
 from broker.refusals import Refusals
-from broker.reports import evaluation_report, left_open_report
+from broker.reports import evaluation_report
 from broker.round_driver import RoundDriver
 from broker.round_opening import RoundOpener
-from broker.round_record import left_open_round
 from broker.settings import GatewaySettings, LedgerStore
 from broker.sightings import Sightings
 from broker.task_book import EndedTask, TaskBook
@@ -72,7 +71,10 @@ class GatewayCore:
         entropy: EntropySource,
         stage: Stage | None = None,
     ) -> None:
-        """Read the durable state; a round that a crash left open is aborted by name.
+        """Read the durable state.
+
+        A round that a crash left open is resumed, if its task is handed in before the first
+        `LinkRestored`; else it is aborted by name.
 
         Raises:
             StorageError: The state is damaged.
@@ -92,8 +94,7 @@ class GatewayCore:
             key_epochs=self._key_epochs,
             cohorts=cohorts,
         )
-        self._left_open = load_open(store)
-        store.put_many({_EPOCH: self._epoch.to_bytes(8, "big"), OPEN_ROUND: None})
+        store.put(_EPOCH, self._epoch.to_bytes(8, "big"))
         self._tasks = TaskBook(store)
         self._notices = Notices(settings.notice_s)
         self._history = RoundHistory(store.namespace(NAMESPACE))
@@ -116,6 +117,13 @@ class GatewayCore:
             cohorts=cohorts,
             tasks=self._tasks,
             notices=self._notices,
+            history=self._history,
+        )
+        self._left = LeftRound(
+            settings=settings,
+            store=store,
+            opener=opener,
+            rounds=self._rounds,
             history=self._history,
         )
         self._admissions = Admissions(
@@ -274,19 +282,7 @@ class GatewayCore:
         # The broker may have forgotten everybody: whoever is not heard soon counts as gone.
         self._population.doubt_all(now_s, self._settings.relink_s)
         status = self._status()
-        left, self._left_open = self._left_open, None
-        if left is None:
-            return [status]
-        self._history.close_round(
-            left_open_round(
-                task=left.task,
-                round_number=left.round_number,
-                attempt=left.attempt,
-                in_phase=left.phase,
-                found_at_s=self._settings.wall_clock_s(),
-            )
-        )
-        return [status, left_open_report(left.task, left.round_number, left.attempt, left.phase)]
+        return [status, *self._left.settle(now_s)]
 
     def _status(self) -> Publish:
         self._told_most_sleep_s = self._tasks.most_sleep_s
@@ -335,4 +331,8 @@ class GatewayCore:
     def _on_task(self, event: TaskSubmitted, now_s: float) -> list[GatewayEffect]:
         if self._tasks.current is None:
             self._notices.restart(now_s)
-        return self._tasks.take_up(event)
+        effects, name = self._tasks.take_up(event), event.spec.name
+        task = self._tasks.find(name) if self._left.is_of(name) else None
+        if task is not None and self._left.take_up(task, now_s):
+            self._tasks.put_first(task)
+        return effects

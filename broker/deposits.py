@@ -64,15 +64,16 @@ class RoundIndex:
     def machine(
         self, setup: RoundSetup, *, offline: frozenset[str], now_s: float
     ) -> AggregatorRound:
-        """Return the round's machine."""
+        """Return the round's machine, which keeps a journal."""
         if self.deposits is None:
-            return AggregatorRound(setup=setup, offline=offline, now_s=now_s)
+            return AggregatorRound(setup=setup, offline=offline, now_s=now_s, keeps_journal=True)
         return OneUploadAggregator(
             setup=setup,
             deposits=self.deposits,
             next_deposits=self.next_deposits,
             offline=offline,
             now_s=now_s,
+            keeps_journal=True,
         )
 
 
@@ -218,6 +219,28 @@ class DepositDesk:
         self._forget()
         next_deposits = self._open_book(book.terms)
         return RoundIndex(key_index=index, deposits=book, next_deposits=next_deposits)
+
+    def resume_index(
+        self, terms: DepositTerms | None, key_index: int, deposits: bytes | None, most: int
+    ) -> RoundIndex:
+        """Return an index that an earlier life of the gateway has used up for the open round.
+
+        Args:
+            terms: Of a one-upload round; None for one of the other mode.
+            key_index: The index.
+            deposits: For it, as `DepositBook.to_bytes` gave them; None in the other mode.
+            most: Most devices in a round.
+
+        Raises:
+            EdgeflError: There is no key epoch, or the deposits are of another one.
+        """
+        keys = self._key_epochs.keys
+        if terms is None or deposits is None or keys is None:
+            return RoundIndex(key_index=key_index)
+        self.settle(terms, most)
+        book = DepositBook(keys, key_index, terms)
+        book.restore(deposits)
+        return RoundIndex(key_index=key_index, deposits=book, next_deposits=self._open_book(terms))
 
     # ------------------------------------------------------------ what devices send
 

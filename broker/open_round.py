@@ -77,6 +77,10 @@ class OpenRound:
         calls = [self._mailer.call(self.call)] if is_called else []
         return [*calls, *self._translate(self._machine.begin(now_s), now_s)]
 
+    def resume(self, now_s: float) -> list[GatewayEffect | CoreEffect]:
+        """Go on with a round of an earlier life; devices are reminded as they come back."""
+        return self._translate(self._machine.resume(now_s), now_s)
+
     def handle(self, event: AggregatorEvent, now_s: float) -> list[GatewayEffect | CoreEffect]:
         """Feed an event.
 

@@ -207,6 +207,12 @@ class Population:
         if device in self._online:
             self._leaves_at_s.setdefault(device, now_s + self._grace_s)
 
+    def presume(self, devices: Iterable[str], now_s: float, patience_s: float) -> None:
+        """Take devices for online until they had time to come back to a restarted gateway."""
+        unheard = (self._keys.keys() & set(devices)) - self._online
+        self._online |= unheard
+        self._leaves_at_s.update(dict.fromkeys(unheard, now_s + patience_s))
+
     def doubt_all(self, now_s: float, patience_s: float) -> None:
         """Start a grace for everyone, after a time without a link to the broker."""
         self._leaves_at_s.update(dict.fromkeys(self._online, now_s + patience_s))

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from broker.events import EvaluationEnded, Json, Reported
+from broker.records import OpenRecord
 from broker.round_record import RoundBytes, RoundSpend
 from broker.task import TaskSpec
 from edgefl.errors import EdgeflError
@@ -155,17 +156,31 @@ def deposits_report(have: int, needed: int) -> Reported:
     )
 
 
-def left_open_report(task: str, round_number: int, attempt: int, phase: Phase) -> Reported:
-    """The gateway had died within a round."""
+def left_open_report(left: OpenRecord, why: str) -> Reported:
+    """The gateway had died within a round, and cannot go on with it."""
     return Reported(
         kind="round",
         fields={
-            "task": task,
-            "round": round_number,
-            "attempt": attempt,
+            "task": left.task,
+            "round": left.round_number,
+            "attempt": left.attempt,
             "outcome": Phase.ABORTED.name,
             "reason": AbortReason.GATEWAY_RESTARTED.name,
-            "in_phase": phase.name,
+            "in_phase": left.phase.name,
+            "why": why,
+        },
+    )
+
+
+def resumed_report(machine: AggregatorRound) -> Reported:
+    """A restarted gateway goes on with the round that was open."""
+    return Reported(
+        kind="resumed",
+        fields={
+            **_attempt(machine.call),
+            "phase": machine.phase.name,
+            "have": machine.arrived,
+            "need": machine.needed,
         },
     )
 

@@ -1,5 +1,7 @@
 """Runs rounds one after the other: opens, feeds, charges and closes them."""
 
+from typing import Final
+
 from broker.active_task import ActiveTask
 from broker.cohorts import Cohorts
 from broker.deposits import TOO_FEW_DEPOSITS, Readiness
@@ -41,6 +43,10 @@ from edgefl.protocol.messages import DeviceMessage
 from edgefl.protocol.reasons import AbortReason, DropReason, Phase
 from edgefl.protocol.report import RoundReport
 from edgefl.storage.base import KeyValueStore
+
+SUM_PAUSE_S: Final = 1.0
+"""Least time between two writes of the sum: so often, a round of an hour writes it at most 3,600
+times, however many devices there are."""
 
 
 class RoundDriver:
@@ -93,6 +99,8 @@ class RoundDriver:
         self._open_at_s: float | None = None
         self._gather_until_s: float | None = None
         self._not_before_s = 0.0
+        self._held: list[GatewayEffect] = []
+        self._sum_due_s = 0.0
 
     # ------------------------------------------------------------ what others ask
 
@@ -104,7 +112,11 @@ class RoundDriver:
     @property
     def wakeup_s(self) -> float | None:
         """When `wake` or `maybe_open` is wanted."""
-        return self._open_at_s if self._round is None else self._round.wakeup_s
+        if self._round is None:
+            return self._open_at_s
+        due_s = self._sum_due_s if self._round.machine.has_unsaved_inputs else None
+        wishes = (self._round.wakeup_s, due_s)
+        return min((wish for wish in wishes if wish is not None), default=None)
 
     @property
     def most_sleep_s(self) -> int:
@@ -139,6 +151,32 @@ class RoundDriver:
     def wake(self, now_s: float) -> list[GatewayEffect]:
         """Go on where the time is up."""
         return [] if self._round is None else self._settle(self._round.wake(now_s), now_s)
+
+    def until_stored(self, effects: list[GatewayEffect]) -> list[GatewayEffect]:
+        """Return receipts for masked inputs, or hold them back until the sum is stored with them.
+
+        A sum is stored as a whole. Storing it for each input would wear out a board's flash.
+        """
+        if self._round is None or not self._round.machine.has_unsaved_inputs:
+            return effects
+        self._held += effects
+        return []
+
+    # ------------------------------------------------------------ after a restart
+
+    def adopt(self, opened: OpenRound, task: ActiveTask) -> None:
+        """Take a round of an earlier life; `resume` goes on with it."""
+        self._round = opened
+        self._blobs = task.blobs()
+
+    def resume(self, now_s: float) -> list[GatewayEffect]:
+        """Go on with the round that was adopted: its devices have a while to come back."""
+        if self._round is None:
+            return []
+        devices = self._round.machine.population
+        self._population.presume(devices, now_s, self._settings.relink_s)
+        self._notices.restart(now_s)
+        return self._settle(self._round.resume(now_s), now_s)
 
     def feed(self, event: AggregatorEvent, now_s: float) -> list[GatewayEffect]:
         """Tell the open round, if there is one.
@@ -268,7 +306,20 @@ class RoundDriver:
                 out += self._on_finished(effect, now_s)
             else:
                 out.append(effect)
-        return out
+        return [*out, *self._save(now_s)]
+
+    def _save(self, now_s: float) -> list[GatewayEffect]:
+        """Note what the round has accepted, and return the receipts that waited for it."""
+        if self._round is not None:
+            machine = self._round.machine
+            part = machine.take_journal(with_inputs=now_s >= self._sum_due_s)
+            self._opener.round_store.save(part)
+            if part.total is not None:
+                self._sum_due_s = now_s + SUM_PAUSE_S
+            if machine.has_unsaved_inputs:
+                return []
+        released, self._held = self._held, []
+        return released
 
     def _charge(self, effect: Charge, now_s: float) -> list[GatewayEffect]:
         """Write the ledger row before anything can be unmasked."""
@@ -278,6 +329,12 @@ class RoundDriver:
         members = len(current.machine.population)
         rate = claimed_rate(task.spec, members=members, coin=current.call.coin)
         release = release_of(effect, rate)
+        charged = self._ledger.ledger.release_of(release.session_id)
+        if charged is not None:
+            # An earlier life wrote the row and died before it could act on it.
+            covers = all(now <= then for now, then in zip(release.rdp, charged.rdp, strict=True))
+            lost = Cancelled(reason=AbortReason.GATEWAY_RESTARTED)
+            return self.feed(Charged() if covers else lost, now_s)
         try:
             self._ledger.ledger.admit(release.rdp, task.spec.epsilon_budget, task.spec.delta)
         except BudgetExhausted:
@@ -305,6 +362,7 @@ class RoundDriver:
             changes[task_key(task.spec.name)] = encode_task_state(task.state)
             effects.append(task.model_changed())
         self._store.put_many(changes)
+        self._opener.round_store.clear()
         backends = self._population.backends(report.survivors)
         traffic = self._mailer.total_bytes()
         spend = spend_of(task.spec, task.privacy, self._ledger.ledger)

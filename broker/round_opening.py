@@ -10,11 +10,14 @@ from broker.key_epochs import KeyEpochs
 from broker.mailer import Mailer
 from broker.open_round import OpenRound
 from broker.records import OPEN_ROUND, encode_open
+from broker.round_store import Opening, RoundStore
 from broker.selection import Choice
 from broker.settings import GatewaySettings
 from broker.task import TaskSpec
+from edgefl.errors import ConfigError
 from edgefl.privacy.sampling import ALWAYS
 from edgefl.protocol.identity import EntropySource
+from edgefl.protocol.round_journal import JournalPart
 from edgefl.protocol.round_messages import Call
 from edgefl.storage.base import KeyValueStore
 
@@ -57,6 +60,7 @@ class RoundOpener:
             resend_s=settings.resend_s,
         )
         self._last_attempt = int.from_bytes(store.get(_LAST_ATTEMPT) or b"", "big")
+        self.round_store = RoundStore(store.namespace("round"))
 
     def prepare(
         self,
@@ -148,7 +152,56 @@ class RoundOpener:
                 OPEN_ROUND: encode_open(call, machine.phase),
             }
         )
+        self.round_store.begin(
+            Opening(
+                call=call,
+                population=setup.population,
+                ledger_head=setup.ledger_head,
+                attempts=task.attempts,
+                deposits=None if index.deposits is None else index.deposits.to_bytes(),
+            )
+        )
         self._mailer.reset_traffic()
+        return OpenRound(
+            machine, now_s=now_s, mailer=self._mailer, resend_s=self._settings.resend_s
+        )
+
+    def resume(
+        self, task: ActiveTask, opening: Opening, journal: JournalPart, now_s: float
+    ) -> OpenRound:
+        """Return the round that an earlier life of the gateway has opened, to be resumed.
+
+        Args:
+            task: Its task.
+            opening: What it was opened with.
+            journal: What it has accepted.
+            now_s: The time.
+
+        Raises:
+            EdgeflError: The gateway has other keys, another model or another version since.
+        """
+        call, keys = opening.call, self._key_epochs.keys
+        expected = (call.key_epoch, call.round_number)
+        if keys is None or (keys.epoch.key_epoch, task.state.committed + 1) != expected:
+            raise ConfigError(
+                "E-ROUND-RESUME",
+                f"key epoch {call.key_epoch} and round {call.round_number}",
+                "another state of the fleet",
+            )
+        setup = task.setup(
+            fleet=self._settings.fleet,
+            call=call,
+            keys=keys,
+            population=opening.population,
+            ledger_head=opening.ledger_head.hex(),
+            limits=self._cohorts.limits(task.spec),
+        )
+        index = self.desk.resume_index(
+            task.deposit_terms, call.key_index, opening.deposits, task.spec.cohort
+        )
+        machine = index.machine(setup, offline=frozenset(), now_s=now_s)
+        machine.replay(journal, now_s)
+        task.attempts = opening.attempts
         return OpenRound(
             machine, now_s=now_s, mailer=self._mailer, resend_s=self._settings.resend_s
         )

@@ -107,6 +107,7 @@ class GatewayRuntime:
         self._link = link
         self._operator = operator
         self._events = EventBatches(time.monotonic)
+        self._has_found_tasks = asyncio.Event()
         self._disk = ThreadPoolExecutor(max_workers=1, thread_name_prefix="state")
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="gateway")
         self._tasks: dict[str, SubmittedTask] = {}
@@ -206,6 +207,9 @@ class GatewayRuntime:
     # ------------------------------------------------------------ tasks
 
     async def _read_transport(self, transport: Transport) -> None:
+        # The core goes on with a round that was left open when it has the round's task, and has to
+        # before the first device speaks.
+        await self._has_found_tasks.wait()
         async for event in transport.events():
             if isinstance(event, Inbound):
                 await self._events.put(
@@ -223,6 +227,7 @@ class GatewayRuntime:
             for name in list_tasks(self._settings.state_dir):
                 if name not in self._tasks and name not in self._refused:
                     await self._take_task(name)
+            self._has_found_tasks.set()
             roster = await asyncio.to_thread(self._roster_folder.read_new_roster)
             if roster is not None:
                 await self._events.put(RosterBrought(content=roster))

@@ -84,6 +84,15 @@ class TaskBook:
         self._tasks.append(task)
         return [*kept, task_report(spec, task.privacy, state.committed)]
 
+    def find(self, name: str) -> ActiveTask | None:
+        """Return a task that is worked on."""
+        return next((task for task in self._tasks if task.spec.name == name), None)
+
+    def put_first(self, task: ActiveTask) -> None:
+        """Work on a task before all others: its round is open."""
+        self._tasks.remove(task)
+        self._tasks.insert(0, task)
+
     def end(self, task: ActiveTask, outcome: str, reason: str) -> list[GatewayEffect]:
         """End a task, durably."""
         task.state = task.state.ended(outcome)

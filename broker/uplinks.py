@@ -148,7 +148,7 @@ class Uplinks:
         if is_settled:
             receipt = Receipt(digest=hashlib.sha256(event.payload).digest())
             safe = [self._mailer.to_device(device, receipt), *safe]
-        return [*effects, *safe]
+        return [*effects, *self._once_stored(message, safe)]
 
     def _on_hello(
         self, device: DeviceId, message: Hello, payload: bytes, now_s: float
@@ -229,7 +229,8 @@ class Uplinks:
             return [*told, *self._uploads.say_not_wanted(device, header, offer)]
         is_in_sum = is_input and current is not None and current.machine.has_input_of(device)
         if is_in_sum or self._uploads.is_done(device, header, offer):
-            return self._uploads.say_done(device, header, offer)
+            done = self._uploads.say_done(device, header, offer)
+            return self._rounds.until_stored(done) if is_input else done
         # An upload that is too late for its round may still bring a deposit for the next one.
         is_late = offer.message_kind == MaskedInput.kind and current is not None
         if is_late and current is not None and not current.machine.takes(MaskedInput):
@@ -247,7 +248,14 @@ class Uplinks:
         if not is_settled:
             self._uploads.let_go(whole)
             return told
-        return [*told, *self._uploads.settle(whole)]
+        return [*told, *self._once_stored(whole.message, self._uploads.settle(whole))]
+
+    def _once_stored(
+        self, message: DeviceMessage, receipts: list[GatewayEffect]
+    ) -> list[GatewayEffect]:
+        """Return receipts now, or have the round give them when the sum is stored."""
+        is_input = message.kind in _INPUT_KINDS
+        return self._rounds.until_stored(receipts) if is_input else receipts
 
 
 def acknowledge(event: Arrived) -> list[GatewayEffect]:

@@ -80,7 +80,7 @@ class SimulatedGateway:
         self.ended: TaskEnded | None = None
 
     def start(self) -> None:
-        """Start the process from its disk, connect, and find the tasks handed in before."""
+        """Start the process from its disk, find the tasks handed in before, and connect."""
         self._life += 1
         self._store = BatchStore(MemoryStore("gateway", file=self._disk), namespace="gateway")
         core = GatewayCore(
@@ -90,6 +90,8 @@ class SimulatedGateway:
             entropy=self._entropy,
         )
         self._core = core
+        for task in self._submitted:
+            self.feed(task)
         self._network.connect(
             _CLIENT,
             filters=core.topics,
@@ -97,8 +99,6 @@ class SimulatedGateway:
             will=(topics.aggregator(self._fleet), b""),
         )
         self.feed(LinkRestored(max_packet_bytes=self._network.told_packet_bytes))
-        for task in self._submitted:
-            self.feed(task)
 
     def die(self, *, outage_s: float) -> None:
         """End as by SIGKILL; what was persisted stays. Start again after the outage."""

@@ -264,6 +264,16 @@ class Ledger:
         self.accept(entry)
         return entry
 
+    def release_of(self, session_id: str) -> Release | None:
+        """Return what was charged for a session; None for one that was not."""
+        if session_id not in self._sessions:
+            return None
+        return next(
+            entry.release
+            for entry in reversed(self._entries)
+            if entry.release.session_id == session_id
+        )
+
     def extends(self, length: int, head: str) -> bool:
         """Say whether this ledger continues one that had `length` entries and this head."""
         if length == 0:
