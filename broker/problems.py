@@ -73,16 +73,19 @@ def device_problems(
     found = []
     if not is_linked:
         found.append(Problem(code="no-link", text="the broker is not reached: check that it runs"))
-    if pending:
-        found.append(
-            Problem(
-                code="enrolment-waiting",
-                text=f"{pending} devices wait to be enrolled: see 'edgefl devices'",
-            )
-        )
+    found += enrolment_problems(pending)
     if has_task and known and not online:
         found.append(Problem(code="no-device-online", text="a task waits, and no device is online"))
     return found
+
+
+def enrolment_problems(pending: int) -> list[Problem]:
+    """Say so where devices wait for the operator."""
+    if not pending:
+        return []
+    who = "1 device waits" if pending == 1 else f"{pending} devices wait"
+    text = f"{who} to be enrolled: see 'edgefl devices'"
+    return [Problem(code="enrolment-waiting", text=text)]
 
 
 def refusal_problems(refusals: Mapping[str, int]) -> list[Problem]:

@@ -22,7 +22,7 @@ from broker.enrolments import read_records
 from broker.events import Json
 from broker.history import NAMESPACE, HistoryReader
 from broker.population import read_known
-from broker.problems import Problem, disk_problems, round_problems
+from broker.problems import Problem, disk_problems, enrolment_problems, round_problems
 from broker.round_record import RoundRecord
 from broker.status import (
     BrokerFact,
@@ -132,7 +132,7 @@ class StoppedStatus:
                     code="not-running",
                     text="the gateway does not run: start it with 'edgefl gateway run'",
                 ),
-                *([_waits(pending)] if pending else []),
+                *enrolment_problems(pending),
                 *problems,
                 *round_problems(self._rounds),
                 *disk_problems(disk.free_bytes),
@@ -193,10 +193,3 @@ def _progress(store: ReadableStore, name: str) -> _Progress:
         return _Progress(committed=0, outcome=RUNNING)
     committed, outcome = read_progress(stored)
     return _Progress(committed=committed, outcome=outcome)
-
-
-def _waits(pending: int) -> Problem:
-    return Problem(
-        code="enrolment-waiting",
-        text=f"{pending} devices wait to be enrolled: see 'edgefl devices'",
-    )
