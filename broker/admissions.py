@@ -13,7 +13,7 @@ from broker.enrolment_events import (
     OrderDone,
 )
 from broker.enrolment_requests import EnrolmentRequests
-from broker.enrolments import Enrolments
+from broker.enrolments import Admission, Enrolments
 from broker.events import GatewayEffect
 from broker.key_epochs import KeyEpochs
 from broker.mailer import Mailer
@@ -58,11 +58,19 @@ class Admissions:
 
     @property
     def leaving(self) -> tuple[str, ...]:
-        """Devices of the roster that are out."""
+        """Devices of the roster that are out, or whose key is."""
         if self.desk is None:
             return ()
-        enrolled = self._key_epochs.enrolment.identity_keys.keys()
-        return tuple(sorted(enrolled & self.desk.enrolments.revoked_devices))
+        enrolments = self.desk.enrolments
+        out = []
+        for device, key in self._key_epochs.enrolment.identity_keys.items():
+            record = enrolments.get(device)
+            if record is None:
+                continue
+            # A name that was freed and given to another board leaves too, and comes back.
+            if record.admission is Admission.REVOKED or record.identity_key != key:
+                out.append(device)
+        return tuple(sorted(out))
 
     def handle(self, event: EnrolmentEvent, now_s: float) -> list[GatewayEffect]:
         """Take what the shell tells about enrolment."""

@@ -54,7 +54,8 @@ def _add_sign(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         "sign",
         help="sign the next roster",
         description="Enrol the devices of a gateway's request, which is not signed: look at its "
-        "fingerprints before you sign. Devices of the previous roster stay; without --previous "
+        "fingerprints before you sign. Devices of the previous roster stay, but those that the "
+        "request names as revoked; without --previous "
         "this is the first roster. " + _OFF_THE_GATEWAY,
     )
     sign.add_argument("request", type=Path, help="the JSON list that the gateway wrote")
@@ -98,6 +99,7 @@ def run_sign(options: argparse.Namespace) -> int:
     from edgefl.protocol.topics import parse_fleet
     from edgefl.storage.enrolment import (
         read_enrolment_key,
+        read_leaving,
         read_request,
         read_roster,
         write_roster,
@@ -109,15 +111,21 @@ def run_sign(options: argparse.Namespace) -> int:
     default_fleet = DEFAULT_FLEET if previous is None else previous.epoch.fleet
     fleet = parse_fleet(options.fleet or default_fleet)
     before = () if previous is None else previous.entries
-    entries = _next_entries(before, read_request(options.request), options.remove)
+    known = {entry.device for entry in before}
+    # The gateway's operator has revoked these; who is not in the roster has nothing to leave.
+    leaving = [name for name in read_leaving(options.request) if name in known]
+    removed = list(dict.fromkeys([*options.remove, *leaving]))
+    entries = _next_entries(before, read_request(options.request), removed)
     if entries == before:
         raise ConfigError("E-ROSTER-UNCHANGED", "a device to add or remove", "none")
     roster = sign_roster(previous, fleet, entries, key)
     write_roster(options.output, roster)
-    known = {entry.device for entry in before}
     added = [entry for entry in roster.entries if entry.device not in known]
     lines = [_line(entry, "added") for entry in added]
-    lines += [f"removed {device}" for device in options.remove]
+    lines += [
+        f"removed {device}{' (revoked at the gateway)' if device in leaving else ''}"
+        for device in removed
+    ]
     _print(_facts(roster), [*lines, _summary(roster), f"written to {options.output}"], options)
     return 0
 

@@ -11,6 +11,7 @@ from edgefl.storage.enrolment import (
     RosterCandidate,
     create_enrolment_key,
     read_enrolment_key,
+    read_leaving,
     read_request,
     read_roster,
     write_request,
@@ -204,3 +205,23 @@ def test_a_damaged_roster_is_named(run: Run, tmp_path: Path, key: Path) -> None:
     assert str(roster_file) in line
     assert run("roster", "show", roster_file).code == 6
     run("roster", "show", tmp_path / "none").refuses("E-ENROLMENT-FILE", 2)
+
+
+def test_a_request_takes_revoked_devices_out_of_the_roster(
+    run: Run, tmp_path: Path, key: Path
+) -> None:
+    roster_file, words = tmp_path / "roster", ("--key", key)
+    asked = request(tmp_path / "request", "a", "b", "c")
+    assert run("roster", "sign", asked, *words, "-o", roster_file).code == 0
+    # d was revoked before it was ever signed in.
+    write_request(asked, [], ["b", "d"])
+    assert read_request(asked) == ()
+    assert read_leaving(asked) == ("b", "d")
+    again = ("--previous", roster_file, "-o", roster_file)
+    ended = run("roster", "sign", asked, *words, *again)
+    assert "removed b (revoked at the gateway)" in ended.out
+    assert [entry.device for entry in read_roster(roster_file).entries] == ["a", "c"]
+    run("roster", "sign", asked, *words, *again).refuses("E-ROSTER-UNCHANGED", 2)
+    for row in ({"leaves": True}, {"leaves": True, "device": "A B"}):
+        asked.write_text(json.dumps([row]))
+        assert run("roster", "sign", asked, *words, *again).code == 2
