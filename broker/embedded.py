@@ -1,7 +1,9 @@
 """The gateway's link to the broker that it starts itself."""
 
+from collections.abc import AsyncIterator
+
 from broker.endpoint import HOST, EmbeddedEndpoint
-from broker.events import Json
+from broker.events import Json, Reported, UploadMoved
 from edgefl.protocol import topics
 from edgefl.transport.base import Will
 from edgefl.transport.broker_url import plain_broker
@@ -69,6 +71,11 @@ class EmbeddedBroker:
             EnvironmentProblem: It dies again and again.
         """
         await self._endpoint.supervise()
+
+    async def notices(self) -> AsyncIterator[UploadMoved | Reported]:
+        """Yield nothing."""
+        for notice in ():
+            yield notice
 
     async def close(self) -> None:
         """End the broker."""

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import replace
 
 from broker.broker_check import check_broker
-from broker.events import Json
+from broker.events import Json, Reported, UploadMoved
 from edgefl.errors import TransportError
 from edgefl.protocol import topics
 from edgefl.transport.backoff import Backoff
@@ -121,6 +121,11 @@ class ExternalBroker:
             _LOGGER.warning("%s%s", finding, " (accepted)" if is_accepted else "")
         if not findings:
             _LOGGER.info("the broker keeps messages, retained ones too, and takes no strangers")
+
+    async def notices(self) -> AsyncIterator[UploadMoved | Reported]:
+        """Yield nothing: chunks come as messages, and the broker has its own log."""
+        for notice in ():
+            yield notice
 
     async def close(self) -> None:
         """End `supervise`."""

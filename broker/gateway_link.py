@@ -1,9 +1,9 @@
 """What the gateway's runtime knows of its MQTT: an endpoint of its own, or a broker of others."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Protocol
 
-from broker.events import Json
+from broker.events import Json, Reported, UploadMoved
 from edgefl.transport.base import Transport
 
 
@@ -38,6 +38,9 @@ class GatewayLink(Protocol):
         Raises:
             EdgeflError: It cannot be kept alive, or is not safe to use.
         """
+
+    def notices(self) -> AsyncIterator[UploadMoved | Reported]:
+        """Yield what is no message, until `close`: uploads that moved, and troubles to report."""
 
     async def close(self) -> None:
         """End it, after the transport was closed."""

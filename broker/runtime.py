@@ -156,13 +156,14 @@ class GatewayRuntime:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._link.supervise(), name="link")
                 reading = group.create_task(self._read_transport(transport), name="transport")
+                noticing = group.create_task(self._read_notices(), name="notices")
                 scanning = group.create_task(self._scan_tasks(), name="task folder")
                 if self._watch is not None:
                     self._watch.start(group)
                 await self._work(group, transport)
                 # Idle, and asked to end then.
-                scanning.cancel()
-                reading.cancel()
+                for task in (scanning, reading, noticing):
+                    task.cancel()
                 if self._watch is not None:
                     self._watch.close()
                 await self._link.close()
@@ -220,6 +221,13 @@ class GatewayRuntime:
             else:
                 _LOGGER.info("no link to the broker: %s %s", event.reason.value, event.detail)
                 await self._events.put(LinkLost())
+
+    async def _read_notices(self) -> None:
+        async for notice in self._link.notices():
+            if isinstance(notice, Reported):
+                self._report(notice)
+            else:
+                await self._events.put(notice)
 
     async def _scan_tasks(self) -> None:
         """Look for tasks that were handed in, and for a roster that was signed."""
