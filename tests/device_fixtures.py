@@ -54,3 +54,4 @@ class Flash:
 
     epoch: bytes
     round: bytes | None = None
+    spool: bytes | None = None

@@ -149,6 +149,7 @@ class Device:
         if self.flash.round is not None:
             self.machine = DeviceRound.restore(
                 self.flash.round,
+                spooled=self.flash.spool,
                 identity=self.identity,
                 policy=self.policy,
                 entropy=self.seeds,
@@ -219,6 +220,7 @@ class Device:
             self.flash.epoch = effect.snapshot
         elif isinstance(effect, Persist):
             self.flash.round = effect.snapshot
+            self.flash.spool = self.flash.spool if effect.spool is None else effect.spool
         elif isinstance(effect, SendUp):
             self._require_persisted(effect.message)
             self.sent.append(effect.message)

@@ -286,7 +286,11 @@ class OneUploadHarness(RoundHarness):
 
     def restored(self, device: Device, flash: bytes) -> OneUploadRound:
         return OneUploadRound.restore(
-            flash, identity=device.identity, entropy=device.entropy, epoch=device.epoch
+            flash,
+            spooled=device.spool,
+            identity=device.identity,
+            entropy=device.entropy,
+            epoch=device.epoch,
         )
 
     def work(self, device: Device) -> None:
@@ -303,9 +307,10 @@ class OneUploadHarness(RoundHarness):
                 self._send_up(device, last)
 
     def _persist(self, device: Device, effect: Persist) -> None:
-        device.flash = effect.snapshot
+        device.persist(effect)
         machine = OneUploadRound.restore(
             effect.snapshot,
+            spooled=device.spool,
             identity=device.identity,
             entropy=device.entropy,
             epoch=restored_epoch(device.identity, device.epoch_flash),
@@ -347,14 +352,14 @@ class OneUploadHarness(RoundHarness):
             self._note_vote(device, message)
         if isinstance(message, RevealedShares):
             assert device.flash is not None
-            state = OneUploadState.from_bytes(device.flash)
+            state = OneUploadState.from_bytes(device.flash, device.spool)
             index = state.plan.key_index
             for owner, kind in self.kinds_revealed(device, state, message).items():
                 self.kinds_by_index.setdefault((index, owner), set()).add(kind)
 
     def _note_vote(self, device: Device, message: SurvivorVote) -> None:
         assert device.flash is not None
-        state = OneUploadState.from_bytes(device.flash)
+        state = OneUploadState.from_bytes(device.flash, device.spool)
         proposal, proof = state.require_proposal(), self.keys.member_proof(device.name)
         lists = self.votes.setdefault(state.plan.key_index, {})
         lists.setdefault((proposal.survivors, proposal.dropped), {})[device.name] = (

@@ -21,6 +21,7 @@ from edgefl.protocol.events import (
     DeviceEffect,
     DeviceFinished,
     MaskJob,
+    Persist,
     TrainJob,
 )
 from edgefl.protocol.key_bundle import prg_bitmask
@@ -148,6 +149,7 @@ class Device:
     epoch_flash: bytes
     epoch: DeviceEpoch
     flash: bytes | None = None
+    spool: bytes | None = None
     machine: DeviceRound | None = None
     effects: deque[DeviceEffect] = field(default_factory=deque)
     jobs: list[TrainJob | MaskJob] = field(default_factory=list)
@@ -169,6 +171,11 @@ class Device:
     def persist_epoch(self, snapshot: bytes) -> None:
         self.epoch_flash = snapshot
         self.__dict__.pop("epoch_on_flash", None)
+
+    def persist(self, effect: Persist) -> None:
+        self.flash = effect.snapshot
+        if effect.spool is not None:
+            self.spool = effect.spool
 
     @property
     def has_power(self) -> bool:
@@ -213,7 +220,7 @@ def ring_vector_of(job: MaskJob) -> RingVector:
 
 def kinds_revealed(device: Device, flash: bytes, message: RevealedShares) -> dict[int, str]:
     """Tell of each share that a device sends which of its owner's two secrets it belongs to."""
-    state = DeviceState.from_bytes(flash)
+    state = DeviceState.from_bytes(flash, device.spool)
     session = DeviceSession(state.require_plan(), state.peers, device.epoch.keys)
     shares = dict(message.shares)
     kinds = {}

@@ -429,6 +429,7 @@ class RoundHarness:
         """Return the round that a device goes on with after a restart."""
         return DeviceRound.restore(
             flash,
+            spooled=device.spool,
             identity=device.identity,
             policy=device.policy,
             entropy=device.entropy,
@@ -438,9 +439,10 @@ class RoundHarness:
         )
 
     def _persist(self, device: Device, effect: Persist) -> None:
-        device.flash = effect.snapshot
+        device.persist(effect)
         machine = DeviceRound.restore(
             effect.snapshot,
+            spooled=device.spool,
             identity=device.identity,
             policy=device.policy,
             entropy=device.entropy,

@@ -32,7 +32,7 @@ class QuickHarness(RoundHarness):
         machine = device.machine
         assert machine is not None
         assert effect.snapshot == machine.snapshot(), "the whole state is written"
-        device.flash = effect.snapshot
+        device.persist(effect)
         device.last_attempt = machine.call.attempt
         device.persisted.add(bytes_of(machine.last_message()))
 

@@ -24,6 +24,7 @@ from edgefl.agent.pen import Pen
 from edgefl.agent.post import Post
 from edgefl.agent.round_driver import RoundDriver
 from edgefl.agent.settings import AgentSettings
+from edgefl.agent.spool import Spool, StoreSpool
 from edgefl.errors import RemoteProtocolError, WireError
 from edgefl.protocol import presence, topics
 from edgefl.protocol.enrolment_messages import CertificateIssued
@@ -50,10 +51,16 @@ class AgentCore:
         settings: Identity, fleet, floors.
         store: Durable state; what a returned effect sends was written to it before.
         entropy: Fresh secrets.
+        spool: Keeps the masked vector of the round; by default in the store.
     """
 
     def __init__(
-        self, *, settings: AgentSettings, store: KeyValueStore, entropy: EntropySource
+        self,
+        *,
+        settings: AgentSettings,
+        store: KeyValueStore,
+        entropy: EntropySource,
+        spool: Spool | None = None,
     ) -> None:
         """Read the durable state; an open round goes on when the link is up.
 
@@ -90,6 +97,7 @@ class AgentCore:
             pen=self._pen,
             greeting=self._greeting,
             gateway=self._gateway,
+            spool=StoreSpool(store.namespace("spool")) if spool is None else spool,
         )
         self._is_linked = False
 

@@ -21,6 +21,7 @@ from edgefl.agent.post import Post
 from edgefl.agent.rounds import AnyRound, RoundArguments, RoundFlash, numbers_of
 from edgefl.agent.settings import AgentSettings
 from edgefl.agent.spend import DeviceSpend
+from edgefl.agent.spool import Spool
 from edgefl.errors import RemoteProtocolError, WireError
 from edgefl.protocol.answered_records import DAY_S
 from edgefl.protocol.device import DeviceRound
@@ -65,6 +66,7 @@ class RoundDriver:
         pen: Signs and addresses.
         greeting: Says which keys the device has.
         gateway: The pinned gateway.
+        spool: Keeps the masked vector of the round.
 
     Raises:
         StorageError: The state is damaged.
@@ -81,6 +83,7 @@ class RoundDriver:
         pen: Pen,
         greeting: Greeting,
         gateway: GatewayPin,
+        spool: Spool,
     ) -> None:
         """Take up the round that is on flash; it goes on at `resume`."""
         self._settings = settings
@@ -92,7 +95,7 @@ class RoundDriver:
         self._gateway = gateway
         self._spend = DeviceSpend(store.namespace("spend"), settings.policy.privacy)
         self._deposits = AgentDeposits(store=store, post=post, keys=keys, device=pen.device)
-        self._flash = RoundFlash(store, keys)
+        self._flash = RoundFlash(store, keys, spool)
         self._coin = Coin(store.namespace("coin"), entropy)
         self._round = self._flash.restore(self._round_arguments(), kept=self._deposits.indices)
         self._parts = ModelParts()
@@ -243,7 +246,7 @@ class RoundDriver:
     def _carry_out_one(self, effect: DeviceEffect, now_s: float) -> list[AgentEffect]:
         if isinstance(effect, Persist):
             if self._round is not None:
-                self._flash.put(self._round, effect.snapshot)
+                self._flash.put(self._round, effect)
             return []
         if isinstance(effect, PersistEpoch):
             self._keys.persist(effect)

@@ -4,9 +4,11 @@ from collections.abc import Collection
 from typing import TypedDict
 
 from edgefl.agent.keys import AgentKeys
+from edgefl.agent.spool import Spool
 from edgefl.errors import WireError
 from edgefl.protocol.device import DeviceRound
 from edgefl.protocol.device_epoch import DeviceEpoch
+from edgefl.protocol.events import Persist
 from edgefl.protocol.identity import DeviceIdentity, EntropySource
 from edgefl.protocol.one_upload_device import OneUploadRound
 from edgefl.protocol.plan import SessionPlan
@@ -39,11 +41,13 @@ class RoundFlash:
     Args:
         store: Durable state.
         keys: The device's key epochs.
+        spool: Keeps the masked vector of the round.
     """
 
-    def __init__(self, store: KeyValueStore, keys: AgentKeys) -> None:
+    def __init__(self, store: KeyValueStore, keys: AgentKeys, spool: Spool) -> None:
         """Read the newest attempt."""
         self._store = store
+        self._spool = spool
         self._keys = keys
         self.last_attempt = int.from_bytes(store.get(_LAST_ATTEMPT) or b"", "big")
 
@@ -52,15 +56,20 @@ class RoundFlash:
         self.last_attempt = attempt
         number = {_LAST_ATTEMPT: attempt.to_bytes(8, "big")}
         self._store.put_many({**number, **self._without(over)})
+        if over is not None:
+            self._spool.clear()
 
-    def put(self, device_round: AnyRound, snapshot: bytes) -> None:
-        """Write the snapshot durably."""
+    def put(self, device_round: AnyRound, effect: Persist) -> None:
+        """Write the masked vector durably, where it is new, and then the snapshot."""
+        if effect.spool is not None:
+            self._spool.put(effect.spool)
         is_one_upload = isinstance(device_round, OneUploadRound)
-        self._store.put(_ONE_UPLOAD_ROUND if is_one_upload else _ROUND, snapshot)
+        self._store.put(_ONE_UPLOAD_ROUND if is_one_upload else _ROUND, effect.snapshot)
 
     def clear(self, *, over: AnyRound) -> None:
         """Wipe the snapshot, the session's secrets, and the key that only it has used."""
         self._store.put_many(self._without(over))
+        self._spool.clear()
 
     def restore(self, arguments: RoundArguments, *, kept: Collection[int]) -> AnyRound | None:
         """Take up the round that is on flash; wipe what no open round needs any more.
@@ -85,6 +94,8 @@ class RoundFlash:
             changes.update(_NO_ROUND)
         if changes:
             self._store.put_many(changes)
+        if restored is None:
+            self._spool.clear()
         return restored
 
     def _without(self, over: AnyRound | None) -> dict[str, bytes | None]:
@@ -97,7 +108,7 @@ class RoundFlash:
     def _read(self, arguments: RoundArguments) -> AnyRound | None:
         snapshot = self._store.get(_ROUND)
         if snapshot is not None:
-            return DeviceRound.restore(snapshot, **arguments)
+            return DeviceRound.restore(snapshot, **arguments, spooled=self._spool.get())
         snapshot = self._store.get(_ONE_UPLOAD_ROUND)
         if snapshot is None:
             return None
@@ -106,6 +117,7 @@ class RoundFlash:
             identity=arguments["identity"],
             entropy=arguments["entropy"],
             epoch=arguments["epoch"],
+            spooled=self._spool.get(),
         )
 
 

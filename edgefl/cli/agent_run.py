@@ -28,6 +28,7 @@ from edgefl.agent.runtime import AgentRuntime
 from edgefl.agent.service import ServiceManager
 from edgefl.agent.settings import AgentSettings
 from edgefl.agent.spend import forget
+from edgefl.agent.spool import FileSpool
 from edgefl.agent.status_file import AgentStatus, status_path
 from edgefl.cli.agent_predict import MODELS
 from edgefl.cli.learning_options import asked_backends
@@ -51,6 +52,7 @@ from edgefl.transport.tls import TlsSettings
 from edgefl.types import DeviceId, FleetName
 
 STATE_FILE = "agent.sqlite"
+SPOOL_FILE = "masked-update.spool"
 LOST_BY_RESET = "this device gets a new identity, and forgets the privacy it has spent"
 _DEFAULT_GATEWAY = "127.0.0.1:1883"
 _MOST_VALIDATION = 0.5
@@ -156,6 +158,7 @@ def _make_runtime(
         ),
         store=store,
         entropy=HedgedEntropy(store.namespace("entropy"), identity.signing_key.export_seed()),
+        spool=FileSpool(wishes.state_dir / SPOOL_FILE),
     )
     status_topic = topics.status(wishes.fleet, wishes.device)
     return AgentRuntime(

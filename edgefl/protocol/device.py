@@ -155,14 +155,15 @@ class DeviceRound:
         epoch: DeviceEpoch,
         gateway_key: bytes,
         today: int = 0,
+        spooled: bytes | None = None,
     ) -> "DeviceRound":
-        """Rebuild a round from its snapshot; arguments as of `answer`.
+        """Rebuild a round from its snapshot; arguments as of `answer`, and the spooled vector.
 
         Raises:
             WireError: The snapshot is damaged, of another version, or does not fit this device and
                 its open key epoch: it counts as a dropout of that round.
         """
-        state = DeviceState.from_bytes(snapshot)
+        state = DeviceState.from_bytes(snapshot, spooled)
         if not epoch.is_ready:
             raise WireError("E-SNAPSHOT", "a snapshot with its open key epoch", "one without")
         if not state.phase.is_final:
@@ -322,7 +323,10 @@ class DeviceRound:
             )
         skipped = self._session().skipped_seeds(self._state.require_routed(), self._mask_secret())
         self._state.masked = MaskedInput(packed=event.packed, skipped=skipped)
-        return self._persist_and_send(self._state.masked)
+        return (
+            Persist(snapshot=self.snapshot(), spool=event.packed),
+            SendUp(message=self._state.masked),
+        )
 
     # ------------------------------------------------------------ CERTIFICATE
 

@@ -22,9 +22,10 @@ from edgefl.protocol.round_messages import (
     SurvivorVote,
     UnmaskRequest,
 )
+from edgefl.protocol.spooled import named_body, whole_body
 from edgefl.secagg.session import PeerKeys
 
-SNAPSHOT_VERSION = 2
+SNAPSHOT_VERSION = 3
 
 _FIELDS = 15
 _PLAN, _PEERS, _SEED, _SHARED, _ROUTED, _MASKED = 3, 4, 5, 6, 7, 8
@@ -126,7 +127,7 @@ class DeviceState:
                 _SEED: None if self.self_seed is None else self.self_seed.export_bytes(),
                 _SHARED: _body_of(self.shared),
                 _ROUTED: _body_of(self.routed),
-                _MASKED: _body_of(self.masked),
+                _MASKED: None if self.masked is None else named_body(self.masked),
                 _PROPOSAL: _body_of(self.proposal),
                 _VOTE: _body_of(self.vote),
                 _REQUEST: _body_of(self.unmask_request),
@@ -137,11 +138,15 @@ class DeviceState:
         )
 
     @classmethod
-    def from_bytes(cls, snapshot: bytes) -> "DeviceState":
+    def from_bytes(cls, snapshot: bytes, spooled: bytes | None = None) -> "DeviceState":
         """Read a snapshot.
 
+        Args:
+            snapshot: Of `to_bytes`.
+            spooled: The masked vector, where one was made.
+
         Raises:
-            WireError: It is damaged or of another version.
+            WireError: It is damaged or of another version, or the masked vector is.
         """
         body = wire.as_body(wire.decode(snapshot))
         if sorted(body) != list(range(_FIELDS)):
@@ -151,7 +156,7 @@ class DeviceState:
         wire.as_int(body[0], SNAPSHOT_VERSION, SNAPSHOT_VERSION)
         phase = Phase(wire.as_int(body[1], 1, len(Phase)))
         _require_fields(body, phase)
-        left, plan, seed = body[_LEFT], body[_PLAN], body[_SEED]
+        left, plan, seed, masked = body[_LEFT], body[_PLAN], body[_SEED], body[_MASKED]
         return cls(
             phase=phase,
             call=Call.from_body(wire.as_body(body[2])),
@@ -161,7 +166,7 @@ class DeviceState:
             self_seed=None if seed is None else Seed.from_bytes(wire.as_bytes(seed, KEY_BYTES)),
             shared=_read(SharedKeys, body[_SHARED]),
             routed=_read(RoutedShares, body[_ROUTED]),
-            masked=_read(MaskedInput, body[_MASKED]),
+            masked=None if masked is None else MaskedInput.from_body(whole_body(masked, spooled)),
             proposal=_read(SurvivorProposal, body[_PROPOSAL]),
             vote=_read(SurvivorVote, body[_VOTE]),
             unmask_request=_read(UnmaskRequest, body[_REQUEST]),
@@ -175,7 +180,6 @@ _Read = TypeVar(
     "_Read",
     SharedKeys,
     RoutedShares,
-    MaskedInput,
     SurvivorProposal,
     SurvivorVote,
     UnmaskRequest,

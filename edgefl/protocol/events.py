@@ -49,9 +49,14 @@ class Persist:
     """Write the machine's snapshot to durable storage before any later effect is carried out.
 
     Security: it holds the session's secrets.
+
+    Attributes:
+        snapshot: The whole state but for the masked vector, of which it holds the hash.
+        spool: The masked vector, where it is new: to be durable before the snapshot is.
     """
 
     snapshot: bytes
+    spool: bytes | None = None
 
     def __repr__(self) -> str:
         """Hide the content."""

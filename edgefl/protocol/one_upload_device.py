@@ -159,14 +159,15 @@ class OneUploadRound:
         identity: DeviceIdentity,
         entropy: EntropySource,
         epoch: DeviceEpoch,
+        spooled: bytes | None = None,
     ) -> "OneUploadRound":
-        """Rebuild a round from its snapshot; arguments as of `answer`.
+        """Rebuild a round from its snapshot; arguments as of `answer`, and the spooled vector.
 
         Raises:
             WireError: The snapshot is damaged, of another version, or does not fit this device and
                 its open key epoch: it counts as a dropout of that round.
         """
-        state = OneUploadState.from_bytes(snapshot)
+        state = OneUploadState.from_bytes(snapshot, spooled)
         if not epoch.is_ready:
             raise WireError("E-SNAPSHOT", "a snapshot with its open key epoch", "one without")
         try:
@@ -294,7 +295,11 @@ class OneUploadRound:
             sealed=shared.sealed,
             next_deposit=self._make_next_deposit(),
         )
-        return (self._persist_epoch(), *self._persist_and_send(self._state.upload))
+        return (
+            self._persist_epoch(),
+            Persist(snapshot=self.snapshot(), spool=event.packed),
+            SendUp(message=self._state.upload),
+        )
 
     def _make_next_deposit(self) -> Deposit | None:
         index, keys = self._state.plan.key_index + 1, self._keys

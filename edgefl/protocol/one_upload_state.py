@@ -14,9 +14,10 @@ from edgefl.protocol.one_upload_sharing import SealingKey
 from edgefl.protocol.plan import SessionPlan
 from edgefl.protocol.reasons import LeaveReason, Phase
 from edgefl.protocol.round_messages import Leave, RevealedShares, SurvivorVote, UnmaskRequest
+from edgefl.protocol.spooled import named_body, whole_body
 from edgefl.secagg.session import PeerKeys
 
-SNAPSHOT_VERSION = 1
+SNAPSHOT_VERSION = 2
 
 _FIELDS = 14
 _PLAN, _PEERS, _HOLDERS, _ASKS, _SEED, _UPLOAD, _OWN_SHARE = 2, 3, 4, 5, 6, 7, 8
@@ -104,7 +105,7 @@ class OneUploadState:
                 ],
                 _ASKS: int(self.asks_deposit),
                 _SEED: self.self_seed.export_bytes(),
-                _UPLOAD: _body_of(self.upload),
+                _UPLOAD: None if self.upload is None else named_body(self.upload),
                 _OWN_SHARE: self.own_share,
                 _PROPOSAL: _body_of(self.proposal),
                 _VOTE: _body_of(self.vote),
@@ -115,11 +116,15 @@ class OneUploadState:
         )
 
     @classmethod
-    def from_bytes(cls, snapshot: bytes) -> "OneUploadState":
+    def from_bytes(cls, snapshot: bytes, spooled: bytes | None = None) -> "OneUploadState":
         """Read a snapshot.
 
+        Args:
+            snapshot: Of `to_bytes`.
+            spooled: The masked vector, where one was made.
+
         Raises:
-            WireError: It is damaged or of another version.
+            WireError: It is damaged or of another version, or the masked vector is.
         """
         body = wire.as_body(wire.decode(snapshot))
         if sorted(body) != list(range(_FIELDS)):
@@ -129,7 +134,7 @@ class OneUploadState:
         wire.as_int(body[0], SNAPSHOT_VERSION, SNAPSHOT_VERSION)
         phase = Phase(wire.as_int(body[1], 1, len(Phase)))
         _require_fields(body, phase)
-        left, share = body[_LEFT], body[_OWN_SHARE]
+        left, share, upload = body[_LEFT], body[_OWN_SHARE], body[_UPLOAD]
         return cls(
             phase=phase,
             plan=SessionPlan.from_bytes(wire.as_bytes(body[_PLAN])),
@@ -137,7 +142,7 @@ class OneUploadState:
             holders=_read_holders(body[_HOLDERS]),
             asks_deposit=bool(wire.as_int(body[_ASKS], 0, 1)),
             self_seed=Seed.from_bytes(wire.as_bytes(body[_SEED], KEY_BYTES)),
-            upload=_read(OneUpload, body[_UPLOAD]),
+            upload=None if upload is None else OneUpload.from_body(whole_body(upload, spooled)),
             own_share=None if share is None else wire.as_bytes(share, SHARE_BYTES),
             proposal=_read(CommitteeProposal, body[_PROPOSAL]),
             vote=_read(SurvivorVote, body[_VOTE]),
@@ -147,7 +152,7 @@ class OneUploadState:
         )
 
 
-_Read = TypeVar("_Read", OneUpload, CommitteeProposal, SurvivorVote, UnmaskRequest, RevealedShares)
+_Read = TypeVar("_Read", CommitteeProposal, SurvivorVote, UnmaskRequest, RevealedShares)
 
 
 def _read(message: type[_Read], value: wire.WireValue) -> _Read | None:

@@ -85,7 +85,7 @@ class DropHarness(QuickHarness):
             device.effects.extend(device.machine.handle(AggregatorSaid(message=packet.message)))
 
     def _persist(self, device: Device, effect: Persist) -> None:
-        device.flash = effect.snapshot
+        device.persist(effect)
 
     def crash(self, device: Device) -> None:
         # Silent for the rest of the round; what comes of lost memory is tried elsewhere.

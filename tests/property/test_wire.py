@@ -60,17 +60,21 @@ def valid_plan() -> bytes:
 
 
 @functools.cache
-def valid_snapshots() -> tuple[bytes, ...]:
-    """Return what a device had persisted in each phase."""
+def valid_snapshots() -> tuple[tuple[bytes, bytes | None], ...]:
+    """Return what a device had persisted in each phase: snapshot and spooled vector."""
     harness = RoundHarness(3, adversary=AdversaryClass.MALICIOUS)
     snapshots = []
     for phase in (*OPEN_PHASES[1:], Phase.COMMITTED):
         harness.run_until(phase)
-        flash = harness.devices["d00"].flash
-        if flash is not None:
-            snapshots.append(flash)
+        device = harness.devices["d00"]
+        if device.flash is not None:
+            snapshots.append((device.flash, device.spool))
     assert len(set(snapshots)) >= 4
     return tuple(snapshots)
+
+
+def read_snapshot(snapshot: bytes) -> object:
+    return DeviceState.from_bytes(snapshot, valid_snapshots()[-1][1])
 
 
 @functools.cache
@@ -87,7 +91,7 @@ def valid_envelope() -> bytes:
 PARSERS: dict[str, tuple[Parser, Callable[[], bytes]]] = {
     "envelope": (open_here, valid_envelope),
     "plan": (SessionPlan.from_bytes, valid_plan),
-    "snapshot": (DeviceState.from_bytes, lambda: valid_snapshots()[-1]),
+    "snapshot": (read_snapshot, lambda: valid_snapshots()[-1][0]),
     "value": (wire.decode, lambda: wire.encode({0: [1, b"two", "three", 4.5, None, True]})),
 }
 
@@ -111,8 +115,8 @@ def test_every_kind_of_message_has_a_strategy_and_a_number_of_its_own(kind: type
 
 def test_plans_and_snapshots_come_back_as_they_were() -> None:
     assert SessionPlan.from_bytes(valid_plan()).to_bytes() == valid_plan()
-    for snapshot in valid_snapshots():
-        assert DeviceState.from_bytes(snapshot).to_bytes() == snapshot
+    for snapshot, spooled in valid_snapshots():
+        assert DeviceState.from_bytes(snapshot, spooled).to_bytes() == snapshot
 
 
 @given(value=PLAIN_VALUES)

@@ -56,6 +56,10 @@ def snapshot(phase: Phase) -> bytes:
     return flash
 
 
+def spooled(phase: Phase) -> bytes | None:
+    return tables()[phase].devices[seat()].flash.spool
+
+
 def device_in(phase: Phase) -> Device:
     device = tables()[phase].devices[seat()].twin()
     device.sent.clear()
@@ -64,7 +68,7 @@ def device_in(phase: Phase) -> Device:
 
 @pytest.mark.parametrize("phase", OPEN_PHASES)
 def test_a_snapshot_comes_back_as_it_was(phase: Phase) -> None:
-    state = DeviceState.from_bytes(snapshot(phase))
+    state = DeviceState.from_bytes(snapshot(phase), spooled(phase))
     assert state.phase is phase
     assert state.to_bytes() == snapshot(phase)
 
@@ -73,7 +77,7 @@ def test_a_snapshot_comes_back_as_it_was(phase: Phase) -> None:
 def test_half_a_snapshot_is_refused(phase: Phase, key: int) -> None:
     body = dict(wire.as_body(wire.decode(snapshot(phase)))) | {key: None}
     with pytest.raises(WireError, match="E-SNAPSHOT"):
-        DeviceState.from_bytes(wire.encode(body))
+        DeviceState.from_bytes(wire.encode(body), spooled(Phase.UNMASKING))
 
 
 @pytest.mark.parametrize("key", range(N_FIELDS))
@@ -81,14 +85,30 @@ def test_a_snapshot_without_a_field_is_refused(key: int) -> None:
     body = dict(wire.as_body(wire.decode(snapshot(Phase.UNMASKING))))
     del body[key]
     with pytest.raises(WireError, match="E-SNAPSHOT"):
-        DeviceState.from_bytes(wire.encode(body))
+        DeviceState.from_bytes(wire.encode(body), spooled(Phase.UNMASKING))
 
 
-@pytest.mark.parametrize("version", [0, 1, 3, 255])
+@pytest.mark.parametrize("damage", ["gone", "cut", "flipped", "another"])
+@pytest.mark.parametrize("phase", [Phase.MASKED_INPUT, Phase.CERTIFICATE, Phase.UNMASKING])
+def test_a_damaged_vector_ends_the_round_and_is_never_sent(phase: Phase, damage: str) -> None:
+    vector = spooled(phase)
+    assert vector is not None
+    assert vector not in snapshot(phase)
+    spoiled = {
+        "gone": None,
+        "cut": vector[:-1],
+        "flipped": bytes([vector[0] ^ 1]) + vector[1:],
+        "another": bytes(len(vector)),
+    }
+    with pytest.raises(WireError, match="E-SPOOL"):
+        DeviceState.from_bytes(snapshot(phase), spoiled[damage])
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 255])
 def test_another_version_is_refused(version: int) -> None:
     body = dict(wire.as_body(wire.decode(snapshot(Phase.CHECK_IN)))) | {0: version}
     with pytest.raises(WireError):
-        DeviceState.from_bytes(wire.encode(body))
+        DeviceState.from_bytes(wire.encode(body), spooled(Phase.UNMASKING))
 
 
 @pytest.mark.parametrize("phase", OPEN_PHASES)
@@ -120,6 +140,7 @@ def test_a_round_of_another_device_is_refused() -> None:
     table = tables()[Phase.MASKED_INPUT].twin()
     other = next(device for name, device in table.devices.items() if name != seat())
     other.flash.round = snapshot(Phase.MASKED_INPUT)
+    other.flash.spool = spooled(Phase.MASKED_INPUT)
     with pytest.raises(WireError, match="E-SNAPSHOT"):
         other.restart()
 

@@ -162,7 +162,7 @@ class TestDefence9ErrorsCarryNoSecrets:
             device = table.devices[VICTIM]
             flash = device.flash.round
             assert flash is not None
-            state = DeviceState.from_bytes(flash)
+            state = DeviceState.from_bytes(flash, device.flash.spool)
             session = DeviceSession(state.require_plan(), state.peers, device.epoch.keys)
             shares = session.open_shares(state.require_routed()).values()
             secrets += [piece for pair in shares for piece in pair]
@@ -182,7 +182,7 @@ class TestDefence9ErrorsCarryNoSecrets:
 
 def _plan_and_peers(device: Device) -> tuple[SessionPlan, Mapping[int, PeerKeys]]:
     assert device.flash.round is not None
-    state = DeviceState.from_bytes(device.flash.round)
+    state = DeviceState.from_bytes(device.flash.round, device.flash.spool)
     return state.require_plan(), state.peers
 
 

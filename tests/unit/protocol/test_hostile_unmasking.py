@@ -251,7 +251,7 @@ def _kinds_of(table: Table, holder: str) -> dict[int, set[str]]:
     assert device.flash.round is not None or device.sent_of(RevealedShares) == []
     if device.flash.round is None:
         return {}
-    state = DeviceState.from_bytes(device.flash.round)
+    state = DeviceState.from_bytes(device.flash.round, device.flash.spool)
     session = DeviceSession(state.require_plan(), state.peers, device.epoch.keys)
     shares = session.open_shares(state.require_routed())
     kinds: dict[int, set[str]] = {}

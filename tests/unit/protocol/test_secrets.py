@@ -62,7 +62,7 @@ def test_no_secret_is_shown(monkeypatch: pytest.MonkeyPatch, adversary: Adversar
     harness = RoundHarness(4, floor=4, noise=0.4, adversary=adversary)
     harness.run_until(Phase.UNMASKING)
     states = [
-        DeviceState.from_bytes(device.flash)
+        DeviceState.from_bytes(device.flash, device.spool)
         for device in harness.devices.values()
         if device.flash is not None
     ]
