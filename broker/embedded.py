@@ -74,7 +74,8 @@ class EmbeddedBroker:
 
     async def notices(self) -> AsyncIterator[UploadMoved | Reported]:
         """Yield nothing."""
-        for notice in ():
+        nothing: tuple[Reported, ...] = ()
+        for notice in nothing:
             yield notice
 
     async def close(self) -> None:

@@ -124,7 +124,8 @@ class ExternalBroker:
 
     async def notices(self) -> AsyncIterator[UploadMoved | Reported]:
         """Yield nothing: chunks come as messages, and the broker has its own log."""
-        for notice in ():
+        nothing: tuple[Reported, ...] = ()
+        for notice in nothing:
             yield notice
 
     async def close(self) -> None:
