@@ -30,7 +30,7 @@ _CONNACK_BYTE = 0x20
 _FILTERS_PER_SUBSCRIBE = 8
 """AWS IoT's limit; others allow more."""
 _PING_PATIENCE_S = 20.0
-_LOCAL_TRIAL_S = 1.0
+_LOCAL_TRIAL_S = 2.0
 _ANSWER_FACTOR = 2
 """A cluster that has just lost a node answers only after it has chosen new leaders."""
 _TICKET_BITS, _TICKET_MASK = 16, 0xFFFF
