@@ -162,9 +162,9 @@ def _parse(order_id: str, fields: dict[str, object]) -> Order | AuthorityOrder:
     if verb in (_ROTATE, _FINISH):
         is_forced = fields.get("forced") is True
         return AuthorityOrder(order_id=order_id, begins=verb == _ROTATE, is_forced=is_forced)
-    device, shown = str(fields["device"]), fields.get("fingerprint")
-    if not is_name(device):
-        raise ConfigError("E-DEVICE-ID", "a device's name", repr(device[:80]))
+    device, shown = fields["device"], fields.get("fingerprint")
+    if not isinstance(device, str) or not is_name(device):
+        raise ConfigError("E-DEVICE-ID", "a device's name", repr(device)[:80])
     return Order(
         order_id=order_id,
         verb=Verb(verb),
