@@ -191,8 +191,11 @@ def _open_ports(state_dir: Path) -> dict[str, int]:
     """Return the ports that a running gateway has open, which may have been picked freely."""
     try:
         fields = json.loads((state_dir / "gateway.json").read_text(encoding="utf-8"))
-        ports = fields.get("ports", {})
-        return {name: int(port) for name, port in ports.items() if int(port) > 0}
+        return {
+            scheme: int(fields[f"{scheme}_port"])
+            for scheme in ("mqtts", "wss")
+            if fields.get(f"{scheme}_port")
+        }
     except (OSError, ValueError, AttributeError, TypeError):
         return {}
 
