@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 
+from broker.console_links import refused_line, taken_over_line
 from broker.events import Json, Reported
 
 
@@ -149,6 +150,8 @@ _FORMATTERS = {
     "refused-more": _refused_more,
     "enrolment": _enrolment,
     "enrolment-state": _enrolment_state,
+    "mqtt-refused": refused_line,
+    "mqtt-taken-over": taken_over_line,
     "phase": _phase,
     "round": _round,
     "waiting": _waiting,

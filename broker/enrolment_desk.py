@@ -186,9 +186,13 @@ class EnrolmentDesk:
             request_digest=digest,
         )
         if claim.accepts_at_once(fingerprint(request.identity_key)):
-            return self._accept(record, "preauthorised")
-        self._enrolments.put(record)
-        return record, [admission_report(record, "")]
+            admitted, effects = self._accept(record, "preauthorised")
+        else:
+            self._enrolments.put(record)
+            admitted, effects = record, [admission_report(record, "")]
+        # A name that was put out belongs to another board now: links may have it again.
+        is_back = known is not None and known.admission is Admission.REVOKED
+        return admitted, [self.revocations(), *effects] if is_back else effects
 
     def _ask_again(
         self, known: EnrolmentRecord, request: EnrolmentRequest, digest: bytes

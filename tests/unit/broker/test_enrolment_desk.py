@@ -112,6 +112,17 @@ def test_a_revoked_board_is_out_and_its_certificates_with_it(lab: Lab) -> None:
     assert done(order(lab, Verb.ACCEPT, "d1")).code == "E-DEVICE-REVOKED"
     # A new board, or the old one set up anew, may take the name.
     assert lab.ask(Board("d1"), token).state is EnrolmentState.ACCEPTED
+    assert lab.desk.revocations().devices == frozenset()
+
+
+def test_links_are_told_when_a_name_that_was_put_out_is_given_away(lab: Lab) -> None:
+    token = lab.token(uses=1)
+    lab.ask(Board("d1"), token)
+    order(lab, Verb.REVOKE, "d1")
+    topic, payload = Board("d1").request(token)
+    effects = lab.desk.on_request(token.claim, topic, payload)
+    (told,) = [effect for effect in effects if isinstance(effect, RevocationsChanged)]
+    assert told.devices == frozenset()
 
 
 @pytest.mark.parametrize("verb", list(Verb))
