@@ -14,6 +14,9 @@ from edgefl.storage.base import KeyValueStore
 from edgefl.storage.read_only import ReadableStore
 
 _PREFIX = "device/"
+_SLEEPERS_GRACE_S = 10.0
+"""Radios take their time to find a network again, and handshakes theirs."""
+_OVERSLEEP_SHARE = 0.1
 
 
 def read_known(store: ReadableStore) -> dict[str, bytes]:
@@ -180,7 +183,8 @@ class Population:
         self._has_sleepers = True
         self._online.discard(device)
         self._wakes_at_s[device] = now_s + wakes_in_s
-        self._leaves_at_s[device] = now_s + wakes_in_s + self._grace_s
+        grace_s = max(self._grace_s, _SLEEPERS_GRACE_S + _OVERSLEEP_SHARE * wakes_in_s)
+        self._leaves_at_s[device] = now_s + wakes_in_s + grace_s
         if is_counted_on:
             self._ready.add(device)
         else:
