@@ -242,6 +242,7 @@ class GatewayCore:
         """Take one event and return what to do, in order. A peer's bytes raise nothing."""
         self._mailer.at(now_s)
         effects = self._dispatch(event, now_s)
+        effects += self._mailer.downloads.take_reports()
         if self._requests.is_due(now_s):
             effects += self._requests.look(self._population.keys, now_s, self._admissions.leaving)
         if self._is_linked:

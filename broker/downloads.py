@@ -6,16 +6,23 @@ A model part is held once, whatever the number of devices that fetch it.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from broker.events import Reported
 from edgefl._native import SigningKey
 from edgefl.protocol import topics
 from edgefl.protocol.bulk import BulkyMessage, split_bulky, transfer_id_of
 from edgefl.protocol.envelope import Header, seal_envelope
 from edgefl.protocol.messages import AggregatorMessage
 from edgefl.protocol.service_messages import Blob
-from edgefl.transfer.manifest import DEFAULT_CHUNK_BYTES, MIN_CHUNK_BYTES, Manifest, describe
+from edgefl.transfer.manifest import (
+    DEFAULT_CHUNK_BYTES,
+    MAX_CHUNK_BYTES,
+    MIN_CHUNK_BYTES,
+    Manifest,
+    describe,
+)
 from edgefl.transfer.messages import TransferAnswer
 from edgefl.transfer.packets import PACKET_BYTES, pack_chunk_down
-from edgefl.transfer.sender import SendChunk, Sender, SenderState, Step
+from edgefl.transfer.sender import GiveUpReason, SendChunk, Sender, SenderState, Step
 from edgefl.transport.core_events import Publish
 from edgefl.types import DeviceId, FleetName
 
@@ -24,6 +31,7 @@ SLOTS = 64
 _MOST_PER_DEVICE = 8
 _MOST_UNANSWERED = 4
 _MOST_MANIFESTS = 8
+_MOST_WHOLE_SENDS = 3
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,6 +75,9 @@ class Downloads:
         self._queue: dict[tuple[str, bytes], None] = {}
         self._manifests: dict[tuple[int, int], tuple[bytes, Manifest]] = {}
         self._chunk_bytes_of: dict[str, int] = {}
+        # How often the same large message went to a device as a whole.
+        self._whole_sends: dict[str, dict[int, int]] = {}
+        self._reports: list[Reported] = []
         self._most_chunk_bytes = DEFAULT_CHUNK_BYTES
 
     @property
@@ -100,8 +111,9 @@ class Downloads:
             self._most_chunk_bytes = max(MIN_CHUNK_BYTES, most_bytes)
 
     def note_chunk_bytes(self, device: str, chunk_bytes: int) -> None:
-        """Note the largest chunk that a device wants."""
-        self._chunk_bytes_of[device] = chunk_bytes
+        """Note the largest chunk that a device wants; what was found to be too large stays so."""
+        known = self._chunk_bytes_of.get(device, MAX_CHUNK_BYTES)
+        self._chunk_bytes_of[device] = min(known, chunk_bytes)
 
     def chunk_bytes_for(self, device: str) -> int:
         """Return the largest packet's content for a device."""
@@ -110,14 +122,30 @@ class Downloads:
 
     # ------------------------------------------------------------ sending
 
+    def is_swallowed(self, device: str, payload: bytes) -> bool:
+        """Tell whether a message goes to a device as a whole again and again, without effect.
+
+        Then it is to be offered, in chunks of half its size: something on the way may swallow
+        packets of that size. If the device was only slow, an offer costs less than the message.
+        """
+        if len(payload) <= MIN_CHUNK_BYTES:
+            return False
+        counts = self._whole_sends.setdefault(device, {})
+        key = hash(payload)
+        counts[key] = counts.get(key, 0) + 1
+        if counts[key] <= _MOST_WHOLE_SENDS:
+            while len(counts) > _MOST_PER_DEVICE:
+                del counts[next(iter(counts))]
+            return False
+        self._shrink(device, len(payload))
+        return True
+
     def offer(
         self, device: str, message: AggregatorMessage, header: Header, now_s: float
-    ) -> Publish | None:
-        """Return the offer of a message that does not fit into one packet; None if it fits."""
+    ) -> Publish:
+        """Return the offer of a message that does not fit into one packet."""
         chunk_bytes = self.chunk_bytes_for(device)
         parts = split_bulky(message, chunk_bytes, self._manifest_of(message, chunk_bytes))
-        if parts is None:
-            return None
         place = (device, transfer_id_of(parts.offer, header))
         known = self._downloads.get(place)
         if known is not None and known.sender.is_open:
@@ -153,13 +181,21 @@ class Downloads:
         download.unanswered = 0
         download.sender.on_answer(answer, now_s)
         if not download.sender.is_open:
+            self._on_over(device, download)
             self._forget(place)
         elif download.is_sending and place not in self._active:
             self._queue.setdefault(place)
         return self._send_chunks(now_s)
 
+    def take_reports(self) -> list[Reported]:
+        """Return what the operator is to know, once."""
+        reports, self._reports = self._reports, []
+        return reports
+
     def gone(self, device: str) -> None:
         """Forget what a device that is gone was to be sent: it will ask, or be reminded."""
+        self._whole_sends.pop(device, None)
+        self._chunk_bytes_of.pop(device, None)
         for place in [place for place in self._downloads if place[0] == device]:
             self._forget(place)
 
@@ -236,6 +272,37 @@ class Downloads:
         held = [place for place in self._downloads if place[0] == device]
         for place in held[: max(0, len(held) - _MOST_PER_DEVICE + 1)]:
             self._forget(place)
+
+    def _on_over(self, device: str, download: _Download) -> None:
+        sender, manifest = download.sender, download.parts.offer.manifest
+        if sender.reason is GiveUpReason.CHUNKS_LOST:
+            self._shrink(device, manifest.chunk_bytes)
+        elif sender.reason is not None:
+            self._reports.append(
+                Reported(
+                    kind="transfer-refused",
+                    fields={
+                        "device": device,
+                        "reason": sender.reason.value,
+                        "size_bytes": manifest.size_bytes,
+                        "limit_bytes": sender.limit_bytes,
+                    },
+                )
+            )
+
+    def _shrink(self, device: str, swallowed_bytes: int) -> None:
+        least = max(MIN_CHUNK_BYTES, swallowed_bytes // 2)
+        self._chunk_bytes_of[device] = min(self.chunk_bytes_for(device), least)
+        self._reports.append(
+            Reported(
+                kind="packets-swallowed",
+                fields={
+                    "device": device,
+                    "size_bytes": swallowed_bytes,
+                    "next_bytes": self._chunk_bytes_of[device],
+                },
+            )
+        )
 
     def _forget(self, place: tuple[str, bytes]) -> None:
         self._downloads.pop(place, None)

@@ -55,14 +55,14 @@ class Mailer:
         """
         topic = topics.downlink(self._fleet, DeviceId(device))
         header = header or Header(sender=AGGREGATOR)
-        payload = seal_envelope(self._key, topic, header, message) if may_be_whole(message) else b""
-        if not 0 < len(payload) <= self.downloads.chunk_bytes_for(device):
-            offer = self.downloads.offer(device, message, header, self._now_s)
-            if offer is not None:
-                return offer
-            payload = payload or seal_envelope(self._key, topic, header, message)
-        self._count_down(device, len(payload))
-        return Publish(topic=topic, payload=payload)
+        chunk_bytes = self.downloads.chunk_bytes_for(device)
+        if may_be_whole(message, chunk_bytes):
+            payload = seal_envelope(self._key, topic, header, message)
+            fits = len(payload) <= chunk_bytes
+            if fits and not self.downloads.is_swallowed(device, payload):
+                self._count_down(device, len(payload))
+                return Publish(topic=topic, payload=payload)
+        return self.downloads.offer(device, message, header, self._now_s)
 
     def to_claim(self, claim: str, message: EnrolmentAnswer) -> Publish:
         """Return an answer to a board that wants in."""

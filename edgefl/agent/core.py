@@ -86,7 +86,11 @@ class AgentCore:
             enrolment_key=settings.enrolment_key,
         )
         self._greeting = Greeting(
-            settings=settings, keys=self._keys, outbox=self._outbox, pen=self._pen
+            settings=settings,
+            keys=self._keys,
+            outbox=self._outbox,
+            pen=self._pen,
+            post=self._post,
         )
         self._rounds = RoundDriver(
             settings=settings,

@@ -6,6 +6,7 @@ from edgefl.agent.events import AgentEffect
 from edgefl.agent.keys import AgentKeys
 from edgefl.agent.outbox import Outbox
 from edgefl.agent.pen import Pen
+from edgefl.agent.post import Post
 from edgefl.agent.settings import AgentSettings
 from edgefl.protocol.service_messages import Hello
 
@@ -20,16 +21,18 @@ class Greeting:
         keys: The device's key epochs.
         outbox: Where messages wait for their receipts.
         pen: Signs and addresses.
+        post: Knows what the link passes.
     """
 
     def __init__(
-        self, *, settings: AgentSettings, keys: AgentKeys, outbox: Outbox, pen: Pen
+        self, *, settings: AgentSettings, keys: AgentKeys, outbox: Outbox, pen: Pen, post: Post
     ) -> None:
         """Prepare; nothing was said yet."""
         self._settings = settings
         self._keys = keys
         self._outbox = outbox
         self._pen = pen
+        self._post = post
         self._newest_digest: bytes | None = None
         self._backend = ""
 
@@ -41,6 +44,7 @@ class Greeting:
             roster_number=self._keys.epoch.roster_number,
             key_epoch=self._keys.open_number,
             backend=self._backend,
+            chunk_bytes=self._post.link_chunk_bytes,
         )
         greeting = self._pen.outside_of_rounds(hello)
         self._newest_digest = hashlib.sha256(greeting.payload).digest()

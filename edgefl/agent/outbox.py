@@ -15,6 +15,7 @@ class _Waiting:
     digest: bytes
     resend_at_s: float
     interval_s: float
+    repetitions: int = 0
 
 
 class Outbox:
@@ -38,6 +39,11 @@ class Outbox:
         """Return what the receipt of a slot's message will name, or None."""
         waiting = self._waiting.get(slot)
         return None if waiting is None else waiting.digest
+
+    def repetitions_of(self, slot: str) -> int:
+        """Return how often a slot's message was sent again."""
+        waiting = self._waiting.get(slot)
+        return 0 if waiting is None else waiting.repetitions
 
     def settle(self, digest: bytes) -> None:
         """Forget the message that a receipt names."""
@@ -65,6 +71,7 @@ class Outbox:
         messages = []
         for waiting in self._waiting.values():
             if now_s >= waiting.resend_at_s:
+                waiting.repetitions += 1
                 waiting.interval_s = min(2 * waiting.interval_s, _LONGEST_RESEND_S)
                 waiting.resend_at_s = now_s + waiting.interval_s
                 messages.append(waiting.publish)

@@ -11,12 +11,15 @@ from edgefl.protocol import topics
 from edgefl.protocol.bulk import BulkyMessage, may_be_whole, split_bulky, transfer_id_of
 from edgefl.protocol.envelope import Header
 from edgefl.protocol.messages import DeviceMessage
-from edgefl.transfer.manifest import DEFAULT_CHUNK_BYTES, MIN_CHUNK_BYTES
+from edgefl.transfer.manifest import DEFAULT_CHUNK_BYTES, MAX_CHUNK_BYTES, MIN_CHUNK_BYTES
 from edgefl.transfer.messages import TransferAnswer
 from edgefl.transfer.packets import PACKET_BYTES, UP_HEAD_BYTES, pack_chunk
 from edgefl.transfer.sender import GiveUpReason, Heard, SendChunk, Sender, SenderState, Step
 from edgefl.transport.core_events import Publish
 from edgefl.types import FleetName
+
+_MOST_REPETITIONS = 3
+"""So often a large message may stay unheard beside small ones that are answered."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,7 +55,11 @@ class Post:
         self._pen = pen
         self._outbox = outbox
         self._uploads: dict[str, _Upload] = {}
-        self._chunk_bytes = DEFAULT_CHUNK_BYTES
+        # What travels whole, and is large enough to be swallowed on the way.
+        self._large: dict[str, tuple[DeviceMessage, Header]] = {}
+        self._link_bytes = MAX_CHUNK_BYTES
+        self._gateway_bytes = DEFAULT_CHUNK_BYTES
+        self._is_answered = False
         self._epoch = 0
         self.stale_answers = 0
 
@@ -71,6 +78,11 @@ class Post:
         wishes.append(self._outbox.wakeup_s)
         return min((wish for wish in wishes if wish is not None), default=None)
 
+    @property
+    def link_chunk_bytes(self) -> int:
+        """Largest chunk that this device's link passes, as far as is known."""
+        return self._link_bytes
+
     def send(
         self, slot: str, message: DeviceMessage, header: Header, now_s: float
     ) -> list[AgentEffect]:
@@ -82,12 +94,13 @@ class Post:
         if known is not None and self._is_current(known, message, header):
             return self._carry_out(known, known.sender.due(now_s))
         self.drop(slot)
-        sealed = self._pen.sealed(message, header) if may_be_whole(message) else None
-        is_small = sealed is not None and len(sealed.payload) <= self._chunk_bytes
-        parts = None if is_small else split_bulky(message, self._chunk_bytes)
-        if parts is None:
-            publish = self._pen.sealed(message, header) if sealed is None else sealed
-            return [self._outbox.put(slot, publish, now_s)]
+        if may_be_whole(message, self._chunk_bytes):
+            publish = self._pen.sealed(message, header)
+            if len(publish.payload) <= self._chunk_bytes:
+                if len(publish.payload) > MIN_CHUNK_BYTES:
+                    self._large[slot] = (message, header)
+                return [self._outbox.put(slot, publish, now_s)]
+        parts = split_bulky(message, self._chunk_bytes)
         upload = self._begin(message, header, parts, now_s)
         self._uploads[slot] = upload
         return self._carry_out(upload, upload.sender.due(now_s))
@@ -102,10 +115,14 @@ class Post:
         self._outbox.drop(prefix)
         for slot in [slot for slot in self._uploads if slot.startswith(prefix)]:
             del self._uploads[slot]
+        for slot in [slot for slot in self._large if slot.startswith(prefix)]:
+            del self._large[slot]
 
     def due(self, now_s: float) -> list[AgentEffect]:
         """Return what is to be sent now."""
         effects: list[AgentEffect] = [*self._outbox.due(now_s)]
+        for slot in list(self._large):
+            effects += self._look_whether_swallowed(slot, now_s)
         for upload in self._uploads.values():
             effects += self._carry_out(upload, upload.sender.due(now_s))
         return effects
@@ -114,6 +131,7 @@ class Post:
 
     def settle(self, digest: bytes) -> None:
         """Forget the small message that a receipt names."""
+        self._is_answered = True
         self._outbox.settle(digest)
 
     def on_answer(
@@ -146,14 +164,14 @@ class Post:
     def on_link(self, now_s: float, max_packet_bytes: int | None) -> None:
         """Note a new link, and the largest packet that its broker takes."""
         if max_packet_bytes is not None:
-            self._limit_chunks(max_packet_bytes - PACKET_BYTES)
+            self._limit_link(max_packet_bytes - PACKET_BYTES)
         for upload in self._uploads.values():
             upload.sender.on_link_up(now_s)
 
     def on_gateway(self, epoch: int, chunk_bytes: int, now_s: float) -> None:
         """Note how often the gateway has started, and the largest chunk that it wants."""
         self._epoch = epoch
-        self._limit_chunks(chunk_bytes)
+        self._gateway_bytes = chunk_bytes
         for upload in self._uploads.values():
             upload.sender.on_epoch(epoch, now_s)
 
@@ -164,8 +182,32 @@ class Post:
         is_same = (known.message, known.header) == (message, header)
         return is_same and (known.sender.is_open or known.done_in_epoch == self._epoch)
 
-    def _limit_chunks(self, most_bytes: int) -> None:
-        self._chunk_bytes = max(MIN_CHUNK_BYTES, min(self._chunk_bytes, most_bytes))
+    @property
+    def _chunk_bytes(self) -> int:
+        return min(self._link_bytes, self._gateway_bytes)
+
+    def _limit_link(self, most_bytes: int) -> None:
+        self._link_bytes = max(MIN_CHUNK_BYTES, min(self._link_bytes, most_bytes))
+
+    def _look_whether_swallowed(self, slot: str, now_s: float) -> list[AgentEffect]:
+        """Send a message in chunks that never arrives whole although others do."""
+        waiting = self._outbox.digest_of(slot)
+        if waiting is None:
+            del self._large[slot]
+            return []
+        if not self._is_answered or self._outbox.repetitions_of(slot) < _MOST_REPETITIONS:
+            return []
+        message, header = self._large[slot]
+        size_bytes = len(self._pen.sealed(message, header).payload)
+        self._is_answered = False
+        self._limit_link(size_bytes // 2)
+        error = TransportError(
+            "E-TRANSFER-LOST",
+            f"a broker that passes packets of {size_bytes} bytes",
+            "one that swallows them, for smaller ones arrive",
+            f"packets of {self._link_bytes} bytes are tried next",
+        )
+        return [Noticed(error=error), *self.send(slot, message, header, now_s)]
 
     def _begin(
         self, message: DeviceMessage, header: Header, parts: BulkyMessage, now_s: float
@@ -199,7 +241,7 @@ class Post:
             return []
         if sender.reason is GiveUpReason.CHUNKS_LOST and manifest.chunk_bytes > MIN_CHUNK_BYTES:
             # Something on the way swallows large packets: smaller ones may pass.
-            self._limit_chunks(manifest.chunk_bytes // 2)
+            self._limit_link(manifest.chunk_bytes // 2)
             return [
                 self._notice(upload, f"chunks of {self._chunk_bytes} bytes are tried next"),
                 *self.send(slot, upload.message, upload.header, now_s),

@@ -39,18 +39,18 @@ class BulkyMessage:
     blob: bytes = field(repr=False)
 
 
-def may_be_whole(message: Message) -> bool:
+def may_be_whole(message: Message, chunk_bytes: int) -> bool:
     """Tell whether it is worth while to seal a message first and look at its size then.
 
-    False for those with one long byte string, which is to be encoded and signed only once.
+    False where its one long byte string alone is too long: that is never encoded and signed.
     """
-    return message.kind not in _BULK_KEYS
+    return len(_bulk_of(message)) <= chunk_bytes - ENVELOPE_BYTES
 
 
 def split_bulky(
     message: Message, chunk_bytes: int, manifest: Manifest | None = None
-) -> BulkyMessage | None:
-    """Return the parts of a message that does not fit into one packet, or None if it fits.
+) -> BulkyMessage:
+    """Return the two parts of a message that does not fit into one packet.
 
     Args:
         message: What is to be sent.
@@ -60,20 +60,14 @@ def split_bulky(
     Raises:
         ConfigError: E-TRANSFER-LIST, the blob has more chunks than one packet holds hashes.
     """
-    most_bytes = chunk_bytes - ENVELOPE_BYTES
-    body = dict(message.to_body())
-    bulk_key = _BULK_KEYS.get(message.kind)
-    bulk = None if bulk_key is None else body.get(bulk_key)
-    if isinstance(bulk, bytes) and len(bulk) > most_bytes // 2:
+    body, bulk = message.to_body(), _bulk_of(message)
+    if bulk:
+        bulk_key = _BULK_KEYS[message.kind]
         head = encode({key: value for key, value in body.items() if key != bulk_key})
-        if len(head) + len(bulk) <= most_bytes:
-            return None
-        if len(head) <= most_bytes // _HEAD_PART:
+        if len(head) <= _most_head_bytes(chunk_bytes):
             known = describe(bulk, chunk_bytes) if manifest is None else manifest
             return _parts(message.kind, head, bulk_key, bulk, known)
     whole = encode(body)
-    if len(whole) <= most_bytes:
-        return None
     return _parts(message.kind, encode({}), None, whole, describe(whole, chunk_bytes))
 
 
@@ -116,8 +110,19 @@ def transfer_id_of(offer: TransferOffer, header: Header) -> bytes:
 
 def most_blob_bytes(chunk_bytes: int) -> int:
     """Return the size of the largest blob whose hashes fit into one packet beside a full head."""
-    most_bytes = chunk_bytes - ENVELOPE_BYTES
-    return (most_bytes - most_bytes // _HEAD_PART) // HASH_BYTES * chunk_bytes
+    left_bytes = chunk_bytes - ENVELOPE_BYTES - _most_head_bytes(chunk_bytes)
+    return left_bytes // HASH_BYTES * chunk_bytes
+
+
+def _most_head_bytes(chunk_bytes: int) -> int:
+    return (chunk_bytes - ENVELOPE_BYTES) // _HEAD_PART
+
+
+def _bulk_of(message: Message) -> bytes:
+    """Return the one long byte string of a message; empty where it has none."""
+    if isinstance(message, Blob):
+        return message.content
+    return message.packed if isinstance(message, MaskedInput | OneUpload) else b""
 
 
 def _parts(

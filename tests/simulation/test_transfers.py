@@ -45,6 +45,14 @@ def test_small_packets_change_nothing_but_the_packets() -> None:
     assert len(result.rounds) == len(undisturbed().rounds)
 
 
+def test_a_broker_that_swallows_large_packets_in_silence_is_found_out() -> None:
+    """Plan and model go whole at first; nothing says why they do not arrive."""
+    link = LinkQuality(max_packet_bytes=20_000, tells_limit=False)
+    result = run_scenario(replace(scenario(), link=link))
+    assert result.outcome == "done"
+    assert [row["survivors"] for row in result.rounds] == [DEVICES, DEVICES]
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_lost_packets_and_dead_boards_cost_no_round(seed: int) -> None:
     bad = replace(
