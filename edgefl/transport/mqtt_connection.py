@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 import paho.mqtt.client as paho
-from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
+from paho.mqtt.enums import MQTTErrorCode
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
@@ -20,6 +20,7 @@ from edgefl.transport.base import Inbound, LinkDown, LinkDownReason, LinkUp, Tra
 from edgefl.transport.broker_choice import BrokerChoice
 from edgefl.transport.broker_url import is_loopback
 from edgefl.transport.mqtt5 import BrokerLimits
+from edgefl.transport.mqtt_client import OneConnection
 from edgefl.transport.outbox import Outbox, Outgoing
 from edgefl.transport.settings import MqttSettings, MqttVersion
 from edgefl.transport.tls import failure_of
@@ -97,24 +98,14 @@ class MqttConnection:
         self.ready_at: float | None = None
         self._client = self._make_client(will)
 
-    def _make_client(self, will: Will | None) -> paho.Client:
-        settings = self._settings
-        client = paho.Client(
-            CallbackAPIVersion.VERSION2,
+    def _make_client(self, will: Will | None) -> OneConnection:
+        client = OneConnection(
+            self._settings,
+            self._address,
             client_id=self._choice.client_id,
-            clean_session=None if self._speaks_5 else settings.clean_start,
-            protocol=MQTTProtocolVersion.MQTTv5 if self._speaks_5 else MQTTProtocolVersion.MQTTv311,
-            transport="websockets" if self._address.scheme.is_websocket else "tcp",
-            reconnect_on_failure=False,
-            manual_ack=settings.acknowledges_late,
+            will=will,
+            speaks_5=self._speaks_5,
         )
-        client.connect_timeout = settings.connect_timeout_s
-        client.max_inflight_messages = settings.max_in_flight
-        if self._address.scheme.is_websocket:
-            client.ws_set_options(path=self._address.path)
-        if will is not None:
-            properties = mqtt5.will_properties(will) if self._speaks_5 else None
-            client.will_set(will.topic, will.payload, 1, will.retain, properties)
         client.on_connect = self._on_connect
         client.on_disconnect = self._on_disconnect
         client.on_message = self._on_message
@@ -156,7 +147,7 @@ class MqttConnection:
         try:
             if address.scheme.has_tls and self._settings.tls is not None:
                 # Made anew each time: certificates may have been renewed since.
-                self._client.tls_set_context(self._settings.tls.context())
+                self._client.use_tls(self._settings.tls.context())
             if self._speaks_5:
                 properties = mqtt5.connect_properties(self._settings)
                 clean_start = self._settings.clean_start
@@ -364,11 +355,16 @@ class MqttConnection:
             self._client.disconnect()
         if sock is not None:
             sock.close()
+        self._client.close_opened()
 
     def explain_end(self) -> LinkDown:
         """Say how far the connection had come when it ended."""
         if self._refusal is not None:
             return LinkDown(reason=LinkDownReason.REFUSED, detail=self._refusal)
+        if self._client.tls_error is not None:
+            failure = failure_of(self._client.tls_error, host=self._address.host)
+            if failure is not None:
+                return LinkDown(reason=LinkDownReason.TLS, detail=failure.detail)
         if self.ready_at is not None:
             silence_s = time.monotonic() - self._last_read_at
             self.died_silently = self.died_silently or silence_s > self._keepalive_s + 1.0
