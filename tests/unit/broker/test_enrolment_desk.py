@@ -26,7 +26,7 @@ from edgefl.protocol.enrolment_messages import (
 from edgefl.protocol.envelope import open_envelope
 from edgefl.protocol.roster_epoch import fingerprint
 from edgefl.transport.core_events import Publish
-from tests.unit.broker.authority_lab import FLEET, Board, Lab, answer_in
+from tests.authority_lab import FLEET, Board, Lab, answer_in
 
 HOUR = datetime.timedelta(hours=1)
 

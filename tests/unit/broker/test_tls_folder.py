@@ -10,7 +10,7 @@ from cryptography import x509
 from broker.certificates import expiry_of, hosts_of
 from broker.tls_folder import TlsFolder
 from edgefl.errors import ConfigError
-from tests.unit.broker.authority_lab import FLEET, NOW
+from tests.authority_lab import FLEET, NOW
 
 DAY = datetime.timedelta(days=1)
 HOSTS = ["gateway.local", "127.0.0.1"]
