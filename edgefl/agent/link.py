@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from edgefl.errors import TransportError
@@ -20,6 +21,7 @@ class AgentLink:
         make_transport: Returns a transport that was not started yet.
         filters: Topics to subscribe to.
         status_topic: Where a farewell is published.
+        clock_s: Seconds of a clock that never goes back.
     """
 
     def __init__(
@@ -28,14 +30,16 @@ class AgentLink:
         make_transport: Callable[[], Transport],
         filters: Sequence[str],
         status_topic: str,
+        clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """Connect to nothing yet."""
         self._make_transport = make_transport
         self._filters = filters
         self._status_topic = status_topic
+        self._clock_s = clock_s
         self._transport: Transport | None = None
         self._is_closed = False
-        self._sleep_s = 0.0
+        self._wakes_at_s = 0.0
 
     @property
     def max_packet_bytes(self) -> int | None:
@@ -52,9 +56,8 @@ class AgentLink:
             async for event in transport.events():
                 yield event
             self._transport = None
-            sleep_s, self._sleep_s = self._sleep_s, 0.0
             if not self._is_closed:
-                await asyncio.sleep(sleep_s)
+                await asyncio.sleep(max(0.0, self._wakes_at_s - self._clock_s()))
 
     async def publish(
         self, topic: str, payload: bytes, *, retain: bool, expiry_s: float | None
@@ -73,7 +76,8 @@ class AgentLink:
         transport = self._transport
         if transport is None:
             return
-        self._sleep_s = sleep_s
+        # From now: the farewell may take a while, and the gateway counts from it.
+        self._wakes_at_s = self._clock_s() + sleep_s
         await transport.publish(self._status_topic, farewell, retain=True)
         await transport.close()
 

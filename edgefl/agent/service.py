@@ -47,12 +47,12 @@ class ServiceManager:
     def _send(self, message: str) -> None:
         if not self._address:
             return
-        # A manager that does not listen must not end what it manages.
+        # A manager that does not listen, or is slow to, must not hold up what it manages.
         with (
             contextlib.suppress(OSError),
             socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as link,
         ):
-            link.sendto(message.encode(), self._address)
+            link.sendto(message.encode(), socket.MSG_DONTWAIT, self._address)
 
 
 def _watchdog_s(environment: Mapping[str, str]) -> float | None:

@@ -1,6 +1,5 @@
 """Real `edgefl` processes, and the strange things that they may meet."""
 
-import asyncio
 import contextlib
 import json
 import os
@@ -11,10 +10,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from broker.endpoint import EmbeddedEndpoint
 from edgefl.cli.main import main
 from tests.command import Ended
 
@@ -32,20 +30,34 @@ class Process:
     """One real `edgefl` process, whose output is collected in files."""
 
     def __init__(
-        self, folder: Path, *words: object, before: Callable[[], None] | None = None
+        self,
+        folder: Path,
+        *words: object,
+        before: Callable[[], None] | None = None,
+        program: Sequence[object] = ("-m", "edgefl.cli"),
+        within: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         number = len(list(folder.glob("*.out")))
         self._out, self._err = folder / f"{number}.out", folder / f"{number}.err"
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "edgefl.cli", *map(str, words)],
+                [*within, sys.executable, *map(str, (*program, *words))],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+                env={
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+                    **(environment or {}),
+                },
                 preexec_fn=lambda: begin_child(before),
             )
+
+    @property
+    def process_id(self) -> int:
+        return self._process.pid
 
     @property
     def is_running(self) -> bool:
@@ -65,6 +77,10 @@ class Process:
 
     def interrupt(self) -> None:
         self._process.send_signal(signal.SIGINT)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
 
     def stop(self) -> None:
         if self.is_running:
@@ -184,20 +200,6 @@ def foreign_server(answer: bytes) -> Iterator[int]:
             listener.shutdown(socket.SHUT_RDWR)
         listener.close()
         thread.join(10)
-
-
-@contextlib.contextmanager
-def foreign_broker(folder: Path) -> Iterator[int]:
-    """Run an MQTT broker that no gateway of ours is at."""
-    folder.mkdir()
-    loop = asyncio.new_event_loop()
-    endpoint = EmbeddedEndpoint(port=0, state_dir=folder)
-    try:
-        loop.run_until_complete(endpoint.start())
-        yield endpoint.port
-    finally:
-        loop.run_until_complete(endpoint.close())
-        loop.close()
 
 
 def limit_files(size_bytes: int) -> Callable[[], None]:

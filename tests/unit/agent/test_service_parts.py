@@ -72,6 +72,14 @@ def test_the_manager_hears_each_word(tmp_path: Path) -> None:
         ]  # fmt: skip
 
 
+def test_a_manager_that_does_not_listen_holds_up_nobody(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        service = ServiceManager({"NOTIFY_SOCKET": str(tmp_path / "notify")})
+        for _ in range(2000):
+            service.alive()
+
+
 def test_abstract_addresses_are_reached() -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         name = f"edgefl-test-{os.getpid()}"
