@@ -22,7 +22,9 @@ __all__ = [
     "SHARE_BYTES",
     "AgreementKey",
     "CancelFlag",
+    "EndpointEvent",
     "Mask",
+    "MqttEndpoint",
     "RingSum",
     "Seed",
     "SigningKey",
@@ -395,6 +397,143 @@ class UploadStage:
     @property
     def held_bytes(self) -> int:
         """Bytes that the open blobs may take, hash lists included."""
+
+@final
+class EndpointEvent:
+    """Something that happened at the endpoint; what does not belong to its kind is None.
+
+    Kinds: "message" (topic, payload, retained, and a ticket where a PUBACK waits), "connected"
+    (address, version "3.1.1" or "5", session_present, keep_alive_s), "disconnected" (address, code,
+    reason "normal", "lost", "keep-alive", "taken-over", "protocol", "slow" or "closed"), "refused"
+    (address, code, detail), "taken-over" (old_address, new_address), "dropped" (topic, reason
+    "queue-full" or "too-large"), "upload" (device, transfer, detail, reason "progress", "whole" or
+    "refused"). Wherever a client is meant: client_id, and the identity that its link proves.
+    """
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def ticket(self) -> int | None: ...
+    @property
+    def topic(self) -> str | None: ...
+    @property
+    def payload(self) -> bytes | None: ...
+    @property
+    def retained(self) -> bool: ...
+    @property
+    def client_id(self) -> str | None: ...
+    @property
+    def identity(self) -> str | None: ...
+    @property
+    def address(self) -> str | None: ...
+    @property
+    def old_address(self) -> str | None: ...
+    @property
+    def new_address(self) -> str | None: ...
+    @property
+    def version(self) -> str | None: ...
+    @property
+    def session_present(self) -> bool: ...
+    @property
+    def keep_alive_s(self) -> int | None: ...
+    @property
+    def reason(self) -> str | None: ...
+    @property
+    def code(self) -> int | None: ...
+    @property
+    def detail(self) -> str | None: ...
+    @property
+    def device(self) -> str | None: ...
+    @property
+    def transfer(self) -> str | None: ...
+
+@final
+class MqttEndpoint:
+    """An MQTT server in this process, on threads of its own.
+
+    Only in builds with the cargo feature `endpoint`: ask `hasattr(edgefl._native, "MqttEndpoint")`.
+    Addresses are "HOST:PORT", with port 0 for a free one; listeners without TLS are for loopback.
+    Bounds by name are listed in docs/endpoint.md. No method waits for a client.
+    """
+
+    def __new__(
+        cls,
+        fleet: str,
+        *,
+        mqtt: str | None = None,
+        mqtts: str | None = None,
+        ws: str | None = None,
+        wss: str | None = None,
+        client_authorities: bytes | None = None,
+        certificate_chain: bytes | None = None,
+        private_key: bytes | None = None,
+        stage: UploadStage | None = None,
+        worker_threads: int = 2,
+        **limit: float,
+    ) -> MqttEndpoint:
+        """Prepare; nothing listens before `start`.
+
+        Args:
+            fleet: Stands in every topic.
+            mqtt: Address for MQTT without TLS.
+            mqtts: Address for MQTT over TLS with client certificates.
+            ws: Address for MQTT over WebSocket (path /mqtt) without TLS.
+            wss: The same over TLS.
+            client_authorities: PEM of those who sign the devices' certificates.
+            certificate_chain: PEM of the gateway's certificate and what leads from it to them.
+            private_key: PEM.
+            stage: Where upload chunks go; without it they are ordinary messages.
+            worker_threads: 1 to 16.
+            limit: Bounds by name.
+
+        Raises ConfigError: E-PLAINTEXT-REMOTE, E-TLS-SETTINGS, E-TLS-MATERIAL, E-LISTEN-ADDRESS,
+        E-ENDPOINT-SETTING.
+        """
+    def start(self) -> dict[str, int]:
+        """Listen, and return the port of each listener by its name.
+
+        Raises EnvironmentProblem (E-PORT-IN-USE, E-PORT-FORBIDDEN, E-LISTEN-ADDRESS) and
+        TransportError (E-ENDPOINT-STATE).
+        """
+    def publish(
+        self,
+        topic: str,
+        payload: bytes,
+        qos: int = 1,
+        retain: bool = False,
+        expiry_s: int | None = None,
+    ) -> int:
+        """Publish to every subscriber and return their number; queues without room report it."""
+    def subscribe(self, filters: Sequence[str]) -> None:
+        """Ask for messages of well-formed filters; retained ones come at once."""
+    def take_events(self, max: int) -> list[EndpointEvent]:  # noqa: A002 - the binding's name
+        """Return up to `max` events, without waiting."""
+    def acknowledge(self, tickets: Sequence[int], reason: int = 0) -> None:
+        """Let the PUBACKs of these messages go out, with a reason code where the client has MQTT 5.
+
+        Tickets that are not known are ignored.
+        """
+    def fileno(self) -> int:
+        """Return a descriptor that is readable while events wait; not to be read from."""
+    def set_tls(
+        self, client_authorities: bytes, certificate_chain: bytes, private_key: bytes
+    ) -> None:
+        """Replace certificates and key for connections from now on; ConfigError E-TLS-MATERIAL."""
+    def set_revoked(self, serials: Sequence[str], identities: Sequence[str]) -> None:
+        """Replace the lists of who is shut out, and cut them off.
+
+        Args:
+            serials: Of certificates, lower-case hexadecimal without leading zeros.
+            identities: Names in certificates.
+        """
+    def disconnect(self, identity: str, reason: int = 152) -> int:
+        """End the connections of an identity and return their number."""
+    def stats(self) -> dict[str, int]:
+        """Return counters and present sizes by name."""
+    def connections(self) -> list[tuple[str, str | None, str | None, int, int]]:
+        """Return client id, identity, address (None: away), queued messages and bytes by session."""
+    def close(self) -> None:
+        """Say goodbye to every client and end all threads; waits three seconds at most."""
 
 @final
 class RingSum:

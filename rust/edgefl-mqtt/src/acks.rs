@@ -23,7 +23,9 @@ impl Acks {
 
     /// The message in this place may be acknowledged.
     pub(crate) fn close(&mut self, slot: Slot, reason: Reason) {
-        let index = slot.checked_sub(self.first).and_then(|index| usize::try_from(index).ok());
+        let index = slot
+            .checked_sub(self.first)
+            .and_then(|index| usize::try_from(index).ok());
         if let Some((_, state)) = index.and_then(|index| self.waiting.get_mut(index)) {
             state.get_or_insert(reason);
         }

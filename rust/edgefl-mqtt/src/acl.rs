@@ -4,6 +4,8 @@ use crate::topic;
 
 const CLAIM_PREFIX: &str = "claim-";
 const ROOT: &str = "efl/1";
+/// The sender name of the aggregator, which is in this process and needs no connection.
+const AGGREGATOR: &str = "aggregator";
 
 /// Who speaks on a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,7 +46,9 @@ pub struct Rules {
 impl Rules {
     /// Makes the rules of a fleet.
     pub fn new(fleet: &str) -> Self {
-        Self { fleet: fleet.to_owned() }
+        Self {
+            fleet: fleet.to_owned(),
+        }
     }
 
     /// Names the peer of a TLS connection, or `None` where the client id is somebody else's.
@@ -61,23 +65,27 @@ impl Rules {
         let is_own = client_id.is_empty()
             || client_id == common_name
             || self.device_of(client_id) == Some(common_name);
-        is_own.then(|| device_peer(common_name))
+        (is_own && common_name != AGGREGATOR).then(|| device_peer(common_name))
     }
 
     /// Names the peer of a connection on loopback without TLS.
     pub fn local_peer(&self, client_id: &str) -> Peer {
         match self.device_of(client_id) {
             Some(device) => device_peer(device),
-            None => {
-                Peer { role: Role::Local, session_key: format!("local:{client_id}") }
-            }
+            None => Peer {
+                role: Role::Local,
+                session_key: format!("local:{client_id}"),
+            },
         }
     }
 
     fn device_of<'id>(&self, client_id: &'id str) -> Option<&'id str> {
-        let rest = client_id.strip_prefix("edgefl-")?.strip_prefix(self.fleet.as_str())?;
+        let rest = client_id
+            .strip_prefix("edgefl-")?
+            .strip_prefix(self.fleet.as_str())?;
         let device = rest.strip_prefix('-')?;
-        (!device.is_empty() && !device.contains(['/', '+', '#'])).then_some(device)
+        let is_device = !device.is_empty() && !device.contains(['/', '+', '#']);
+        (is_device && device != AGGREGATOR).then_some(device)
     }
 
     /// Tells whether a role may publish on a well-formed topic.
@@ -90,7 +98,9 @@ impl Rules {
             Role::Claim(claim) => self.rest(topic, "enrol", claim) == Some("q"),
             Role::Device(device) => match self.rest(topic, "d", device) {
                 Some("st" | "q" | "kb") => true,
-                Some(rest) => rest.strip_prefix("up/").is_some_and(|transfer| !transfer.is_empty()),
+                Some(rest) => rest
+                    .strip_prefix("up/")
+                    .is_some_and(|transfer| !transfer.is_empty()),
                 None => false,
             },
         }
@@ -105,15 +115,22 @@ impl Rules {
                 if self.rest(filter, "d", device) == Some("c") {
                     return true;
                 }
-                let Some(rest) = self.fleet_rest(filter) else { return false };
-                ["m/#", "r/+/call", "agg"].iter().any(|allowed| topic::covers(allowed, rest))
+                let Some(rest) = self.fleet_rest(filter) else {
+                    return false;
+                };
+                ["m/#", "r/+/call", "agg"]
+                    .iter()
+                    .any(|allowed| topic::covers(allowed, rest))
             }
         }
     }
 
     /// What follows `efl/1/FLEET/KIND/NAME/`.
     fn rest<'topic>(&self, topic: &'topic str, kind: &str, name: &str) -> Option<&'topic str> {
-        let rest = self.fleet_rest(topic)?.strip_prefix(kind)?.strip_prefix('/')?;
+        let rest = self
+            .fleet_rest(topic)?
+            .strip_prefix(kind)?
+            .strip_prefix('/')?;
         rest.strip_prefix(name)?.strip_prefix('/')
     }
 
@@ -124,7 +141,10 @@ impl Rules {
 }
 
 fn device_peer(device: &str) -> Peer {
-    Peer { role: Role::Device(device.to_owned()), session_key: format!("device:{device}") }
+    Peer {
+        role: Role::Device(device.to_owned()),
+        session_key: format!("device:{device}"),
+    }
 }
 
 fn is_ours(topic: &str) -> bool {
@@ -163,7 +183,11 @@ mod tests {
             ("x", false),
             ("$SYS/x", false),
         ] {
-            assert_eq!(rules().may_publish(&device("a"), topic), expected, "{topic}");
+            assert_eq!(
+                rules().may_publish(&device("a"), topic),
+                expected,
+                "{topic}"
+            );
         }
     }
 
@@ -187,7 +211,11 @@ mod tests {
             ("+/1/f/agg", false),
             ("$SYS/#", false),
         ] {
-            assert_eq!(rules().may_subscribe(&device("a"), filter), expected, "{filter}");
+            assert_eq!(
+                rules().may_subscribe(&device("a"), filter),
+                expected,
+                "{filter}"
+            );
         }
     }
 
@@ -196,10 +224,18 @@ mod tests {
         let claim = Role::Claim("claim-1".to_owned());
         assert!(rules().may_publish(&claim, "efl/1/f/enrol/claim-1/q"));
         assert!(rules().may_subscribe(&claim, "efl/1/f/enrol/claim-1/c"));
-        for topic in ["efl/1/f/enrol/claim-1/c", "efl/1/f/enrol/claim-2/q", "efl/1/f/d/claim-1/q"] {
+        for topic in [
+            "efl/1/f/enrol/claim-1/c",
+            "efl/1/f/enrol/claim-2/q",
+            "efl/1/f/d/claim-1/q",
+        ] {
             assert!(!rules().may_publish(&claim, topic), "{topic}");
         }
-        for filter in ["efl/1/f/enrol/claim-1/#", "efl/1/f/enrol/+/c", "efl/1/f/agg"] {
+        for filter in [
+            "efl/1/f/enrol/claim-1/#",
+            "efl/1/f/enrol/+/c",
+            "efl/1/f/agg",
+        ] {
             assert!(!rules().may_subscribe(&claim, filter), "{filter}");
         }
     }
@@ -209,7 +245,13 @@ mod tests {
         assert!(rules().may_subscribe(&Role::Local, "efl/#"));
         assert!(rules().may_subscribe(&Role::Local, "#"));
         assert!(rules().may_publish(&Role::Local, "house/light"));
-        for topic in ["efl/1/f/agg", "efl/1/f/d/a/c", "efl/1/f/m/cur", "efl", "efl/1/f/d/a/q"] {
+        for topic in [
+            "efl/1/f/agg",
+            "efl/1/f/d/a/c",
+            "efl/1/f/m/cur",
+            "efl",
+            "efl/1/f/d/a/q",
+        ] {
             assert!(!rules().may_publish(&Role::Local, topic), "{topic}");
         }
     }
@@ -221,10 +263,19 @@ mod tests {
             assert_eq!(peer, Some(device_peer("dev")), "{client_id}");
         }
         for client_id in ["other", "edgefl-f-other", "edgefl-g-dev"] {
-            assert_eq!(rules().certified_peer("dev", client_id), None, "{client_id}");
+            assert_eq!(
+                rules().certified_peer("dev", client_id),
+                None,
+                "{client_id}"
+            );
         }
-        let first = rules().certified_peer("claim-1", "x").map(|peer| peer.session_key);
-        let second = rules().certified_peer("claim-1", "y").map(|peer| peer.session_key);
+        assert_eq!(rules().certified_peer("aggregator", ""), None);
+        let first = rules()
+            .certified_peer("claim-1", "x")
+            .map(|peer| peer.session_key);
+        let second = rules()
+            .certified_peer("claim-1", "y")
+            .map(|peer| peer.session_key);
         assert_ne!(first, second);
     }
 
@@ -234,5 +285,6 @@ mod tests {
         assert_eq!(rules().local_peer("edgefl-f-a/b").role, Role::Local);
         assert_eq!(rules().local_peer("mosq-1").role, Role::Local);
         assert_eq!(rules().local_peer("edgefl-f-").role, Role::Local);
+        assert_eq!(rules().local_peer("edgefl-f-aggregator").role, Role::Local);
     }
 }

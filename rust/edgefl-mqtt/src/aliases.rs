@@ -19,7 +19,11 @@ impl Aliases {
         maximum: u16,
     ) -> Result<ByteString, Reason> {
         let Some(alias) = alias else {
-            return if topic.is_empty() { Err(Reason::ProtocolError) } else { Ok(topic) };
+            return if topic.is_empty() {
+                Err(Reason::ProtocolError)
+            } else {
+                Ok(topic)
+            };
         };
         if alias == 0 || alias > maximum {
             return Err(Reason::TopicAliasInvalid);
@@ -45,7 +49,9 @@ mod tests {
     fn an_alias_stands_for_the_last_topic_it_was_set_to() {
         let mut aliases = Aliases::default();
         let mut resolve = |topic: &'static str, alias| {
-            aliases.resolve(ByteString::from_static(topic), alias, 3).map(|topic| topic.to_string())
+            aliases
+                .resolve(ByteString::from_static(topic), alias, 3)
+                .map(|topic| topic.to_string())
         };
         assert_eq!(resolve("a", Some(3)), Ok("a".into()));
         assert_eq!(resolve("", Some(3)), Ok("a".into()));

@@ -32,7 +32,10 @@ pub fn read(der: &[u8]) -> Option<Certified> {
     let (_issuer, body) = element(body, SEQUENCE)?;
     let (_validity, body) = element(body, SEQUENCE)?;
     let (subject, _) = element(body, SEQUENCE)?;
-    Some(Certified { common_name: common_name(subject)?, serial: hexadecimal(serial) })
+    Some(Certified {
+        common_name: common_name(subject)?,
+        serial: hexadecimal(serial),
+    })
 }
 
 /// Takes one element with this tag off the front: its content, and what follows.
@@ -48,7 +51,10 @@ fn element(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
         if !(1..=3).contains(&count) {
             return None;
         }
-        length = rest.get(..count)?.iter().fold(0, |sum, &byte| (sum << 8) | usize::from(byte));
+        length = rest
+            .get(..count)?
+            .iter()
+            .fold(0, |sum, &byte| (sum << 8) | usize::from(byte));
         rest = rest.get(count..)?;
     }
     Some((rest.get(..length)?, rest.get(length..)?))
@@ -66,9 +72,14 @@ fn common_name(mut subject: &[u8]) -> Option<String> {
             if kind != COMMON_NAME {
                 continue;
             }
-            let text = element(value, UTF8_STRING).or_else(|| element(value, PRINTABLE_STRING))?.0;
+            let text = element(value, UTF8_STRING)
+                .or_else(|| element(value, PRINTABLE_STRING))?
+                .0;
             // Two names would leave it to the reader which one counts.
-            if found.replace(String::from_utf8(text.to_vec()).ok()?).is_some() {
+            if found
+                .replace(String::from_utf8(text.to_vec()).ok()?)
+                .is_some()
+            {
                 return None;
             }
         }
@@ -87,7 +98,11 @@ fn is_name(text: &str) -> bool {
 fn hexadecimal(bytes: &[u8]) -> String {
     let all: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     let short = all.trim_start_matches('0');
-    if short.is_empty() { "0".to_owned() } else { short.to_owned() }
+    if short.is_empty() {
+        "0".to_owned()
+    } else {
+        short.to_owned()
+    }
 }
 
 #[cfg(test)]
@@ -104,25 +119,42 @@ mod tests {
         }
         params.serial_number = Some(SerialNumber::from_slice(serial));
         let key = KeyPair::generate().expect("a key");
-        params.self_signed(&key).expect("a certificate").der().to_vec()
+        params
+            .self_signed(&key)
+            .expect("a certificate")
+            .der()
+            .to_vec()
     }
 
     #[test]
     fn finds_name_and_serial() {
         let der = certificate(
-            &[(DnType::OrganizationName, "fleet"), (DnType::CommonName, "dev-1")],
+            &[
+                (DnType::OrganizationName, "fleet"),
+                (DnType::CommonName, "dev-1"),
+            ],
             &[0x0A, 0xBC],
         );
-        let expected = Certified { common_name: "dev-1".into(), serial: "abc".into() };
+        let expected = Certified {
+            common_name: "dev-1".into(),
+            serial: "abc".into(),
+        };
         assert_eq!(read(&der), Some(expected));
     }
 
     #[test]
     fn refuses_names_that_are_no_device_id() {
         for name in ["", "Dev", "a/b", "+", "-a", "a b", "\u{e9}"] {
-            assert_eq!(read(&certificate(&[(DnType::CommonName, name)], &[1])), None, "{name:?}");
+            assert_eq!(
+                read(&certificate(&[(DnType::CommonName, name)], &[1])),
+                None,
+                "{name:?}"
+            );
         }
-        assert_eq!(read(&certificate(&[(DnType::OrganizationName, "dev")], &[1])), None);
+        assert_eq!(
+            read(&certificate(&[(DnType::OrganizationName, "dev")], &[1])),
+            None
+        );
     }
 
     proptest! {

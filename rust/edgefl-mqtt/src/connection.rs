@@ -98,14 +98,21 @@ pub(crate) struct Connection {
 }
 
 /// Serves an open connection to its end.
-pub(crate) async fn serve(hub: Arc<Hub>, stream: BoxedStream, greeted: Greeted, partial: PollSemaphore) {
+pub(crate) async fn serve(
+    hub: Arc<Hub>,
+    stream: BoxedStream,
+    greeted: Greeted,
+    partial: PollSemaphore,
+) {
     let now = Instant::now();
     let mut connection = Connection {
         places: PollSemaphore::new(hub.gateway.permits().clone()),
         session: greeted.opened.session,
         peer: greeted.peer,
         mailbox: greeted.mailbox,
-        encode: Encode { version: greeted.version },
+        encode: Encode {
+            version: greeted.version,
+        },
         acks: Acks::default(),
         aliases: Aliases::default(),
         outbox: Outbox::default(),
@@ -119,7 +126,9 @@ pub(crate) async fn serve(hub: Arc<Hub>, stream: BoxedStream, greeted: Greeted, 
         heard: now,
         packet_by: None,
         sent_by: None,
-        timer: Box::pin(tokio::time::sleep(silence_allowed(greeted.opened.keep_alive_s))),
+        timer: Box::pin(tokio::time::sleep(silence_allowed(
+            greeted.opened.keep_alive_s,
+        ))),
         hub,
     };
     let ending = std::future::poll_fn(|context| connection.poll(context)).await;
@@ -173,7 +182,11 @@ impl Connection {
             return Ok(false);
         }
         let mut direct = false;
-        match self.inbox.next(self.hub.limits.max_packet_bytes).map_err(fault)? {
+        match self
+            .inbox
+            .next(self.hub.limits.max_packet_bytes)
+            .map_err(fault)?
+        {
             Found::Packet(packet) => {
                 self.packet_by = None;
                 self.partial_permit = None;
@@ -212,7 +225,9 @@ impl Connection {
 
     /// Hands over the message that waits for a place; tells whether none waits any more.
     fn place_stalled(&mut self, context: &mut Context<'_>) -> bool {
-        let Some(cost) = self.stalled.as_ref().map(|stalled| stalled.cost) else { return true };
+        let Some(cost) = self.stalled.as_ref().map(|stalled| stalled.cost) else {
+            return true;
+        };
         match self.places.poll_acquire_many(context, cost) {
             Poll::Pending => false,
             Poll::Ready(permit) => {
@@ -248,7 +263,8 @@ impl Connection {
     fn prepare(&mut self, now: Instant) -> bool {
         while self.outbox.has_room() {
             if let Some((packet_id, reason)) = self.acks.next() {
-                self.encode.publish_ack(packet_id, reason, self.outbox.head());
+                self.encode
+                    .publish_ack(packet_id, reason, self.outbox.head());
                 continue;
             }
             let mut dropped = Vec::new();
@@ -318,11 +334,16 @@ impl Connection {
         if silent_at <= now {
             return Err(Ending::Silent);
         }
-        let next = [self.packet_by, self.sent_by].into_iter().flatten().fold(silent_at, Instant::min);
+        let next = [self.packet_by, self.sent_by]
+            .into_iter()
+            .flatten()
+            .fold(silent_at, Instant::min);
         // Moving a timer costs; one that fires early does no harm.
         let set_for = self.timer.deadline().into_std();
         if next < set_for || set_for <= now {
-            self.timer.as_mut().reset(next.min(now + LONGEST_SLEEP).into());
+            self.timer
+                .as_mut()
+                .reset(next.min(now + LONGEST_SLEEP).into());
         }
         if self.timer.as_mut().poll(context).is_ready() {
             context.waker().wake_by_ref();
@@ -332,24 +353,34 @@ impl Connection {
 
     async fn finish(mut self, ending: Ending) {
         let (reason, told, words) = match ending {
-            Ending::Goodbye { with_will: false } => (DisconnectReason::Normal, Reason::Success, None),
+            Ending::Goodbye { with_will: false } => {
+                (DisconnectReason::Normal, Reason::Success, None)
+            }
             Ending::Goodbye { with_will: true } | Ending::Gone => {
                 (DisconnectReason::Lost, Reason::Unspecified, None)
             }
             Ending::Fault(reason, words) => (DisconnectReason::Protocol, reason, Some(words)),
-            Ending::Silent => (DisconnectReason::KeepAlive, Reason::KeepAliveTimeout, Some("")),
+            Ending::Silent => (
+                DisconnectReason::KeepAlive,
+                Reason::KeepAliveTimeout,
+                Some(""),
+            ),
             Ending::Slow(words) => (DisconnectReason::Slow, Reason::ServerBusy, Some(words)),
-            Ending::Told(Reason::SessionTakenOver) => {
-                (DisconnectReason::TakenOver, Reason::SessionTakenOver, Some(""))
-            }
+            Ending::Told(Reason::SessionTakenOver) => (
+                DisconnectReason::TakenOver,
+                Reason::SessionTakenOver,
+                Some(""),
+            ),
             Ending::Told(reason) => (DisconnectReason::Closed, reason, Some("")),
         };
         if let (DisconnectReason::Protocol, Some(words)) = (reason, words) {
             let who = crate::hub::who(&self.session);
             let address = self.mailbox.address();
-            self.hub.notice_refusal(Some(who), address, told, words.to_owned());
+            self.hub
+                .notice_refusal(Some(who), address, told, words.to_owned());
         }
-        self.hub.detach(&self.session, &self.mailbox, reason, told.code());
+        self.hub
+            .detach(&self.session, &self.mailbox, reason, told.code());
         if let Some(words) = words {
             self.encode.disconnect(told, words, self.outbox.head());
             let _ = timeout(GOODBYE, self.flush()).await;

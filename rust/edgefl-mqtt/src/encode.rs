@@ -116,7 +116,13 @@ impl Encode {
                     Ok(qos) => v3::SubscribeReturnCode::Success(codec_qos(*qos)),
                     Err(_) => v3::SubscribeReturnCode::Failure,
                 });
-                put_v3(v3::Packet::SubscribeAck { packet_id, status: status.collect() }, out);
+                put_v3(
+                    v3::Packet::SubscribeAck {
+                        packet_id,
+                        status: status.collect(),
+                    },
+                    out,
+                );
             }
             Version::V5 => {
                 let status = answers.iter().map(|answer| match answer {
@@ -137,7 +143,12 @@ impl Encode {
     }
 
     /// Answers an UNSUBSCRIBE: whether there was a subscription, for each filter.
-    pub(crate) fn unsubscribe_ack(self, packet_id: NonZeroU16, was_there: &[bool], out: &mut BytesMut) {
+    pub(crate) fn unsubscribe_ack(
+        self,
+        packet_id: NonZeroU16,
+        was_there: &[bool],
+        out: &mut BytesMut,
+    ) {
         match self.version {
             Version::V3 => put_v3(v3::Packet::UnsubscribeAck { packet_id }, out),
             Version::V5 => {
@@ -194,8 +205,15 @@ impl Encode {
             Version::V3 => put_v3(v3::Packet::Publish(Box::new(packet)), &mut short),
             Version::V5 => put_v5(v5::Packet::Publish(Box::new(packet)), &mut short),
         }
-        let Ok(Header::Packet { total_bytes }) = read_header(&short, usize::MAX) else { return };
-        let head_bytes = short.iter().skip(1).take_while(|&&byte| byte & 0x80 != 0).count() + 2;
+        let Ok(Header::Packet { total_bytes }) = read_header(&short, usize::MAX) else {
+            return;
+        };
+        let head_bytes = short
+            .iter()
+            .skip(1)
+            .take_while(|&&byte| byte & 0x80 != 0)
+            .count()
+            + 2;
         let remaining = total_bytes - head_bytes + publish.message.payload.len();
         write_header(short[0], remaining, out);
         out.extend_from_slice(&short[head_bytes..]);
@@ -204,12 +222,21 @@ impl Encode {
     fn codec_publish(self, publish: &Outgoing<'_>) -> CodecPublish {
         let properties = (self.version == Version::V5).then(|| PublishProperties {
             message_expiry_interval: publish.seconds_left.and_then(NonZeroU32::new),
-            ..publish.message.properties.as_deref().cloned().unwrap_or_default()
+            ..publish
+                .message
+                .properties
+                .as_deref()
+                .cloned()
+                .unwrap_or_default()
         });
         CodecPublish {
             dup: publish.dup,
             retain: publish.retain,
-            qos: if publish.packet_id.is_some() { QoS::AtLeastOnce } else { QoS::AtMostOnce },
+            qos: if publish.packet_id.is_some() {
+                QoS::AtLeastOnce
+            } else {
+                QoS::AtMostOnce
+            },
             topic: publish.message.topic.clone(),
             packet_id: publish.packet_id,
             payload: Bytes::new(),
@@ -281,9 +308,13 @@ mod tests {
                 out.extend_from_slice(&message.payload);
                 assert_eq!(
                     read_header(&out, usize::MAX),
-                    Ok(Header::Packet { total_bytes: out.len() })
+                    Ok(Header::Packet {
+                        total_bytes: out.len()
+                    })
                 );
-                let Ok(Incoming::Publish(found)) = decode(version, out) else { panic!("no publish") };
+                let Ok(Incoming::Publish(found)) = decode(version, out) else {
+                    panic!("no publish")
+                };
                 assert_eq!(found.topic, message.topic);
                 assert_eq!(found.payload, message.payload);
                 assert_eq!(found.packet_id, NonZeroU16::new(9));
@@ -297,9 +328,13 @@ mod tests {
 
     #[test]
     fn every_reason_can_be_sent() {
-        let encode = Encode { version: Version::V5 };
+        let encode = Encode {
+            version: Version::V5,
+        };
         for code in 0..=255 {
-            let Some(reason) = Reason::from_code(code) else { continue };
+            let Some(reason) = Reason::from_code(code) else {
+                continue;
+            };
             let mut out = BytesMut::new();
             encode.disconnect(reason, "why", &mut out);
             assert_eq!(out[0], 0xE0);

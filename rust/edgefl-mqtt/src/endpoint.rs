@@ -68,7 +68,10 @@ impl Endpoint {
         let tls = settings.tls.as_ref().map(server_config).transpose()?;
         let hub = Arc::new(Hub::new(&settings, sink)?);
         // The TLS library has them now; the key is not kept a second time.
-        let settings = Settings { tls: None, ..settings };
+        let settings = Settings {
+            tls: None,
+            ..settings
+        };
         Ok(Self {
             settings,
             hub,
@@ -123,10 +126,34 @@ impl Endpoint {
         let wanted = &self.settings.listeners;
         // All are bound before the first one serves, so that a failure leaves nothing behind.
         let kinds = [
-            (wanted.mqtt, Kind { has_tls: false, has_websocket: false }),
-            (wanted.mqtts, Kind { has_tls: true, has_websocket: false }),
-            (wanted.ws, Kind { has_tls: false, has_websocket: true }),
-            (wanted.wss, Kind { has_tls: true, has_websocket: true }),
+            (
+                wanted.mqtt,
+                Kind {
+                    has_tls: false,
+                    has_websocket: false,
+                },
+            ),
+            (
+                wanted.mqtts,
+                Kind {
+                    has_tls: true,
+                    has_websocket: false,
+                },
+            ),
+            (
+                wanted.ws,
+                Kind {
+                    has_tls: false,
+                    has_websocket: true,
+                },
+            ),
+            (
+                wanted.wss,
+                Kind {
+                    has_tls: true,
+                    has_websocket: true,
+                },
+            ),
         ];
         let mut listeners = Vec::new();
         let mut ports = [None; 4];
@@ -140,7 +167,12 @@ impl Endpoint {
             tokio::spawn(listen(listener, kind, door.clone()));
         }
         let [mqtt, mqtts, ws, wss] = ports;
-        Ok(Bound { mqtt, mqtts, ws, wss })
+        Ok(Bound {
+            mqtt,
+            mqtts,
+            ws,
+            wss,
+        })
     }
 
     /// Publishes to every subscriber; tells how many there are. Does not wait: queues are bounded,
@@ -151,7 +183,9 @@ impl Endpoint {
             payload,
             qos: how.qos.min(1),
             retain: how.retain,
-            expires: how.expiry_s.and_then(|seconds| after(Instant::now(), seconds)),
+            expires: how
+                .expiry_s
+                .and_then(|seconds| after(Instant::now(), seconds)),
             properties: None,
         };
         self.hub.publish_own(&message)
@@ -214,7 +248,9 @@ impl Endpoint {
     /// Says goodbye to every client, waits a moment for it to arrive, and ends all threads.
     pub fn close(&self) {
         let phase = std::mem::replace(&mut *lock(&self.runtime), Phase::Closed);
-        let Phase::Running(runtime) = phase else { return };
+        let Phase::Running(runtime) = phase else {
+            return;
+        };
         self.stop.cancel();
         self.hub.shut_down();
         let deadline = Instant::now() + CLOSE_TIME;
@@ -225,7 +261,9 @@ impl Endpoint {
     }
 
     fn open_connections(&self) -> usize {
-        self.hub.connection_count.load(std::sync::atomic::Ordering::Relaxed)
+        self.hub
+            .connection_count
+            .load(std::sync::atomic::Ordering::Relaxed)
     }
 }
 
@@ -247,7 +285,10 @@ pub struct Publishing {
 }
 
 async fn bind(address: SocketAddr) -> Result<(TcpListener, u16), EndpointError> {
-    let failed = |source| EndpointError::Bind { address: address.to_string(), source };
+    let failed = |source| EndpointError::Bind {
+        address: address.to_string(),
+        source,
+    };
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     let port = listener.local_addr().map_err(failed)?.port();
     Ok((listener, port))

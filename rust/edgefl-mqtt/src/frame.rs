@@ -63,11 +63,24 @@ mod tests {
 
     #[test]
     fn lengths_survive_writing_and_reading() {
-        for remaining in [0, 1, 127, 128, 16_383, 16_384, 2_097_151, 2_097_152, 268_435_455] {
+        for remaining in [
+            0,
+            1,
+            127,
+            128,
+            16_383,
+            16_384,
+            2_097_151,
+            2_097_152,
+            268_435_455,
+        ] {
             let mut out = BytesMut::new();
             write_header(0x30, remaining, &mut out);
             let total_bytes = out.len() + remaining;
-            assert_eq!(read_header(&out, usize::MAX), Ok(Header::Packet { total_bytes }));
+            assert_eq!(
+                read_header(&out, usize::MAX),
+                Ok(Header::Packet { total_bytes })
+            );
             for cut in 0..out.len() {
                 assert_eq!(read_header(&out[..cut], usize::MAX), Ok(Header::Unknown));
             }
@@ -76,8 +89,14 @@ mod tests {
 
     #[test]
     fn an_endless_length_and_a_large_packet_are_refused() {
-        assert_eq!(read_header(&[0x30, 0xFF, 0xFF, 0xFF, 0xFF], 100), Err(Reason::MalformedPacket));
+        assert_eq!(
+            read_header(&[0x30, 0xFF, 0xFF, 0xFF, 0xFF], 100),
+            Err(Reason::MalformedPacket)
+        );
         assert_eq!(read_header(&[0x30, 0x7F], 128), Err(Reason::PacketTooLarge));
-        assert_eq!(read_header(&[0x30, 0x7E], 128), Ok(Header::Packet { total_bytes: 128 }));
+        assert_eq!(
+            read_header(&[0x30, 0x7E], 128),
+            Ok(Header::Packet { total_bytes: 128 })
+        );
     }
 }

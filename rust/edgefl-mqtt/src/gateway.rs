@@ -64,7 +64,11 @@ impl Gateway {
         signal.set_nonblocking(true)?;
         wake.set_nonblocking(true)?;
         Ok(Self {
-            queue: Mutex::new(Queue { events: VecDeque::new(), notices: 0, wake }),
+            queue: Mutex::new(Queue {
+                events: VecDeque::new(),
+                notices: 0,
+                wake,
+            }),
             open: Mutex::default(),
             next_ticket: AtomicU64::new(1),
             filters: Mutex::default(),
@@ -96,7 +100,9 @@ impl Gateway {
 
     /// Whether the gateway wants messages of a topic.
     pub(crate) fn wants(&self, name: &str) -> bool {
-        lock(&self.filters).iter().any(|filter| topic::matches(filter, name))
+        lock(&self.filters)
+            .iter()
+            .any(|filter| topic::matches(filter, name))
     }
 
     /// Hands a message over. With `ack_to`, its PUBACK waits for `acknowledge`.
@@ -112,12 +118,27 @@ impl Gateway {
             None => (None, permit),
             Some(ack_to) => {
                 let ticket = self.next_ticket.fetch_add(1, Ordering::Relaxed);
-                lock(&self.open).insert(ticket, Open { ack_to, _permit: permit });
+                lock(&self.open).insert(
+                    ticket,
+                    Open {
+                        ack_to,
+                        _permit: permit,
+                    },
+                );
                 (Some(ticket), None)
             }
         };
         let Message { topic, payload, .. } = message;
-        self.push(Event::Message { ticket, topic, payload, from, retained }, permit);
+        self.push(
+            Event::Message {
+                ticket,
+                topic,
+                payload,
+                from,
+                retained,
+            },
+            permit,
+        );
     }
 
     /// Tells something that is no message. Beyond a bound it is counted and lost.
@@ -147,11 +168,21 @@ impl Gateway {
     pub(crate) fn take(&self, max: usize) -> Vec<Event> {
         let mut queue = lock(&self.queue);
         let count = max.min(queue.events.len());
-        let taken: Vec<Event> = queue.events.drain(..count).map(|(event, _)| event).collect();
-        queue.notices -= taken.iter().filter(|event| !matches!(event, Event::Message { .. })).count();
+        let taken: Vec<Event> = queue
+            .events
+            .drain(..count)
+            .map(|(event, _)| event)
+            .collect();
+        queue.notices -= taken
+            .iter()
+            .filter(|event| !matches!(event, Event::Message { .. }))
+            .count();
         if queue.events.is_empty() {
             let mut bin = [0; 64];
-            while (&self.signal).read(&mut bin).is_ok_and(|count| count == bin.len()) {}
+            while (&self.signal)
+                .read(&mut bin)
+                .is_ok_and(|count| count == bin.len())
+            {}
         }
         taken
     }
@@ -160,7 +191,10 @@ impl Gateway {
     /// gone, or they were acknowledged before.
     pub(crate) fn acknowledge(&self, tickets: &[Ticket], reason: Reason) {
         let mut open = lock(&self.open);
-        let done: Vec<Open> = tickets.iter().filter_map(|ticket| open.remove(ticket)).collect();
+        let done: Vec<Open> = tickets
+            .iter()
+            .filter_map(|ticket| open.remove(ticket))
+            .collect();
         drop(open);
         for entry in done {
             entry.ack_to.mailbox.acknowledge(entry.ack_to.slot, reason);

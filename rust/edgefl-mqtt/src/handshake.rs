@@ -39,7 +39,11 @@ pub(crate) async fn greet(
     certified: Option<&Certified>,
 ) -> Option<Greeted> {
     let mut inbox = Inbox::default();
-    let read = timeout(hub.limits.connect_time, read_connect(hub, stream, &mut inbox)).await;
+    let read = timeout(
+        hub.limits.connect_time,
+        read_connect(hub, stream, &mut inbox),
+    )
+    .await;
     let (version, request) = match read {
         Ok(Ok(request)) => (request.version, request),
         Ok(Err(Some((version, reason)))) => {
@@ -61,7 +65,10 @@ pub(crate) async fn greet(
     let (peer, opened, terms) = match answer {
         Ok(admitted) => admitted,
         Err((identity, refusal)) => {
-            let who = Who { client_id, identity };
+            let who = Who {
+                client_id,
+                identity,
+            };
             refuse(hub, stream, address, version, Some(who), refusal).await;
             return None;
         }
@@ -79,7 +86,14 @@ pub(crate) async fn greet(
     // What fails here shows at the next read as well.
     let _ = timeout(hub.limits.connect_time, send(stream, &out)).await;
     let max_packet_bytes = request.max_packet_bytes;
-    Some(Greeted { opened, peer, mailbox, version, max_packet_bytes, inbox })
+    Some(Greeted {
+        opened,
+        peer,
+        mailbox,
+        version,
+        max_packet_bytes,
+        inbox,
+    })
 }
 
 /// Reads up to the end of the CONNECT. An error without a reason: the peer is gone or speaks no
@@ -95,7 +109,9 @@ async fn read_connect(
                 add(&hub.counters.bytes_read, packet.len());
                 let version = version_of(&packet).map_err(unreadable)?;
                 let packet = decode(version, packet).map_err(|reason| Some((version, reason)))?;
-                let Incoming::Connect(request) = packet else { return Err(None) };
+                let Incoming::Connect(request) = packet else {
+                    return Err(None);
+                };
                 return Ok(request);
             }
             Found::Part { .. } | Found::Nothing => {}
@@ -127,7 +143,10 @@ fn admit(
         return refuse(Reason::ServerUnavailable, "the gateway is ending");
     }
     if request.has_auth_method {
-        return refuse(Reason::BadAuthenticationMethod, "no authentication exchange is offered");
+        return refuse(
+            Reason::BadAuthenticationMethod,
+            "no authentication exchange is offered",
+        );
     }
     let assigned = request.client_id.is_empty().then(|| match certified {
         Some(certified) => certified.common_name.clone(),
@@ -142,7 +161,10 @@ fn admit(
     let peer = match certified {
         None => hub.rules.local_peer(&request.client_id),
         Some(certified) => {
-            match hub.rules.certified_peer(&certified.common_name, &request.client_id) {
+            match hub
+                .rules
+                .certified_peer(&certified.common_name, &request.client_id)
+            {
                 Some(peer) => peer,
                 None => {
                     let told = "the client id is not the certificate's";
@@ -154,7 +176,10 @@ fn admit(
     let identity = peer.identity().map(Arc::<str>::from);
     let serial = certified.map(|certified| certified.serial.as_str());
     if hub.is_revoked(&peer, serial) {
-        return Err((identity, Refusal::new(Reason::NotAuthorized, "the certificate is revoked")));
+        return Err((
+            identity,
+            Refusal::new(Reason::NotAuthorized, "the certificate is revoked"),
+        ));
     }
     check_will(hub, request, &peer).map_err(|refusal| (identity.clone(), refusal))?;
     let asked = (request.keep_alive_s, request.session_expiry_s);
@@ -176,16 +201,27 @@ fn admit(
 
 /// A will is a message like any other.
 fn check_will(hub: &Hub, request: &Connect, peer: &Peer) -> Result<(), Refusal> {
-    let Some(will) = &request.will else { return Ok(()) };
+    let Some(will) = &request.will else {
+        return Ok(());
+    };
     if will.qos > 1 {
-        return Err(Refusal::new(Reason::QosNotSupported, "the will asks for QoS 2"));
+        return Err(Refusal::new(
+            Reason::QosNotSupported,
+            "the will asks for QoS 2",
+        ));
     }
     if !topic::is_topic(&will.topic) {
-        return Err(Refusal::new(Reason::TopicNameInvalid, "the will's topic is malformed"));
+        return Err(Refusal::new(
+            Reason::TopicNameInvalid,
+            "the will's topic is malformed",
+        ));
     }
     if !hub.rules.may_publish(&peer.role, &will.topic) {
         add(&hub.counters.not_authorized, 1);
-        return Err(Refusal::new(Reason::NotAuthorized, "the will's topic is not this client's"));
+        return Err(Refusal::new(
+            Reason::NotAuthorized,
+            "the will's topic is not this client's",
+        ));
     }
     Ok(())
 }
@@ -210,4 +246,3 @@ async fn send(stream: &mut BoxedStream, bytes: &[u8]) -> std::io::Result<()> {
     stream.write_all(bytes).await?;
     stream.flush().await
 }
-

@@ -22,6 +22,7 @@ use crate::router::{Router, SessionId};
 use crate::session::{DropReason, QueueLimits, Session};
 use crate::settings::{Limits, Settings};
 use crate::sink::ChunkSink;
+use crate::takeovers::Takeovers;
 use crate::timers::Timers;
 
 /// The shared part of an endpoint.
@@ -55,6 +56,7 @@ pub(crate) struct State {
     pub(crate) router: Router,
     pub(crate) retained: Retained,
     pub(crate) timers: Timers,
+    pub(crate) takeovers: Takeovers,
     pub(crate) next_session: SessionId,
 }
 
@@ -82,7 +84,10 @@ impl Hub {
     ///
     /// # Errors
     /// The system has no more file descriptors.
-    pub(crate) fn new(settings: &Settings, sink: Option<Arc<dyn ChunkSink>>) -> std::io::Result<Self> {
+    pub(crate) fn new(
+        settings: &Settings,
+        sink: Option<Arc<dyn ChunkSink>>,
+    ) -> std::io::Result<Self> {
         let limits = settings.limits.clone();
         Ok(Self {
             fleet: settings.fleet.clone(),
@@ -97,6 +102,7 @@ impl Hub {
                 router: Router::default(),
                 retained: Retained::new(limits.max_retained_messages, limits.max_retained_bytes),
                 timers: Timers::default(),
+                takeovers: Takeovers::default(),
                 next_session: 1,
             }),
             all_bytes: Arc::new(AtomicUsize::new(0)),
@@ -158,7 +164,11 @@ impl Hub {
             add(counter, 1);
             if matches!(reason, DropReason::QueueFull | DropReason::TooLarge) {
                 let topic = message.topic;
-                self.gateway.notice(Event::Dropped { who: who(session), topic, reason });
+                self.gateway.notice(Event::Dropped {
+                    who: who(session),
+                    topic,
+                    reason,
+                });
             }
         }
     }
@@ -174,8 +184,14 @@ impl Hub {
         if self.gateway.wants(&message.topic) {
             // A will cannot wait for a place, and there is at most one for each session.
             let cost = u32::try_from(message.cost_bytes()).unwrap_or(u32::MAX);
-            let permit = self.gateway.permits().clone().try_acquire_many_owned(cost).ok();
-            self.gateway.submit(message, Some(who(session)), false, None, permit);
+            let permit = self
+                .gateway
+                .permits()
+                .clone()
+                .try_acquire_many_owned(cost)
+                .ok();
+            self.gateway
+                .submit(message, Some(who(session)), false, None, permit);
         }
     }
 
@@ -193,7 +209,8 @@ impl Hub {
     /// Whether a peer is shut out.
     pub(crate) fn is_revoked(&self, peer: &Peer, serial: Option<&str>) -> bool {
         let revoked = lock(&self.revoked);
-        peer.identity().is_some_and(|identity| revoked.identities.contains(identity))
+        peer.identity()
+            .is_some_and(|identity| revoked.identities.contains(identity))
             || serial.is_some_and(|serial| revoked.serials.contains(serial))
     }
 
@@ -263,9 +280,17 @@ impl Hub {
         let info = sessions.iter().map(|session| {
             let (queued_messages, queued_bytes) = session.queued();
             let address = session.with(|state| {
-                state.attachment.as_ref().map(|attachment| attachment.mailbox.address())
+                state
+                    .attachment
+                    .as_ref()
+                    .map(|attachment| attachment.mailbox.address())
             });
-            ConnectionInfo { who: who(session), address, queued_messages, queued_bytes }
+            ConnectionInfo {
+                who: who(session),
+                address,
+                queued_messages,
+                queued_bytes,
+            }
         });
         info.collect()
     }
@@ -276,18 +301,31 @@ impl Hub {
         let mut stats = self.counters.read();
         let (sessions, retained, retained_bytes) = {
             let state = lock(&self.state);
-            (state.sessions.len(), state.retained.len(), state.retained.bytes())
+            (
+                state.sessions.len(),
+                state.retained.len(),
+                state.retained.bytes(),
+            )
         };
         let free = self.gateway.permits().available_permits();
         stats.extend([
-            ("connections", count(self.connection_count.load(Ordering::Relaxed))),
+            (
+                "connections",
+                count(self.connection_count.load(Ordering::Relaxed)),
+            ),
             ("sessions", count(sessions)),
             ("retained_messages", count(retained)),
             ("retained_bytes", count(retained_bytes)),
-            ("queued_bytes", count(self.all_bytes.load(Ordering::Relaxed))),
+            (
+                "queued_bytes",
+                count(self.all_bytes.load(Ordering::Relaxed)),
+            ),
             ("gateway_events", count(self.gateway.queued_count())),
             ("gateway_unacknowledged", count(self.gateway.open_count())),
-            ("gateway_bytes", count(self.limits.max_gateway_bytes.saturating_sub(free))),
+            (
+                "gateway_bytes",
+                count(self.limits.max_gateway_bytes.saturating_sub(free)),
+            ),
             ("lost_events", self.gateway.lost_count()),
         ]);
         stats
@@ -300,13 +338,19 @@ impl Hub {
 
 /// Who a session belongs to.
 pub(crate) fn who(session: &Session) -> Who {
-    Who { client_id: session.client_id.clone(), identity: session.identity.clone() }
+    Who {
+        client_id: session.client_id.clone(),
+        identity: session.identity.clone(),
+    }
 }
 
 /// Ends the connection of a session; tells whether there was one.
 fn end(session: &Session, reason: Reason) -> bool {
     let mailbox: Option<Arc<Mailbox>> = session.with(|state| {
-        state.attachment.as_ref().map(|attachment| attachment.mailbox.clone())
+        state
+            .attachment
+            .as_ref()
+            .map(|attachment| attachment.mailbox.clone())
     });
     if let Some(mailbox) = &mailbox {
         mailbox.end(reason);

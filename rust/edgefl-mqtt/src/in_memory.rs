@@ -6,8 +6,7 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Instant;
@@ -79,7 +78,7 @@ impl InMemoryEndpoint {
         self.runtime.block_on(async {
             let stream: BoxedStream = Box::new(Wire {
                 client: client.clone(),
-                has_paused: false,
+                pauses: 0,
             });
             let served = async {
                 self.serve(stream, certified.as_ref()).await;
@@ -143,8 +142,11 @@ struct Client {
 /// The near end: gives one piece, then lets others run, then the next piece.
 struct Wire {
     client: Arc<Client>,
-    has_paused: bool,
+    pauses: u32,
 }
+
+/// Long enough for the gateway's answer to the last piece.
+const PAUSES_BEFORE_END: u32 = 8;
 
 impl AsyncRead for Wire {
     fn poll_read(
@@ -152,11 +154,13 @@ impl AsyncRead for Wire {
         context: &mut Context<'_>,
         target: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.has_paused = !self.has_paused;
-        if self.has_paused {
+        let is_at_end = lock(&self.client.sends).is_empty();
+        if self.pauses < if is_at_end { PAUSES_BEFORE_END } else { 1 } {
+            self.pauses += 1;
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
+        self.pauses = 0;
         let mut sends = lock(&self.client.sends);
         let count = sends
             .len()
@@ -208,11 +212,8 @@ mod tests {
 
     #[test]
     fn a_message_reaches_the_gateway_and_is_acknowledged_whatever_the_pieces() {
-        let publish = b"\x32\x12\0\x0cefl/1/f/d/x/q\0\x01hi";
-        let publish = [&[0x32, 19, 0, 13], &publish[4..]].concat();
-        let connect = b"\x10\x0d\0\x04MQTT\x04\x02\0\x3c\0\x01x";
-        let sends = [&connect[..], &publish, b"\xe0\0"].concat();
-        for piece_bytes in 1..sends.len() + 1 {
+        let sends = [CONNECT, b"\x32\x13\0\x0defl/1/f/d/x/q\0\x01hi"].concat();
+        for piece_bytes in 1..=sends.len() {
             let (heard, events) = endpoint().converse(Some("x"), &sends, piece_bytes);
             assert_eq!(heard, b"\x20\x02\0\0\x40\x02\0\x01", "{piece_bytes}");
             let told = events.iter().any(|event| {

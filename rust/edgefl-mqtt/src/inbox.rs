@@ -62,7 +62,8 @@ impl Inbox {
 
     /// Makes room for a whole packet, into which the rest is read without a copy.
     pub(crate) fn reserve(&mut self, total_bytes: usize) {
-        self.buffer.reserve(total_bytes.saturating_sub(self.buffer.len()));
+        self.buffer
+            .reserve(total_bytes.saturating_sub(self.buffer.len()));
     }
 
     /// Reads once; 0 means that the peer has closed.

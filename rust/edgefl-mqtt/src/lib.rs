@@ -8,8 +8,8 @@
 //! `listener` (TCP, `tls`, `websocket`), `handshake`, `connection` with `requests`; and what all
 //! connections share is in `hub` with `lifecycle`, `router`, `retained`, `session`, `gateway`.
 
-pub mod acl;
 mod acks;
+pub mod acl;
 mod aliases;
 pub mod certificate;
 mod connection;
@@ -39,6 +39,7 @@ mod session;
 mod settings;
 mod sink;
 mod stream;
+mod takeovers;
 mod timers;
 mod tls;
 pub mod topic;
@@ -51,5 +52,5 @@ pub use hub::ConnectionInfo;
 pub use reason::Reason;
 pub use session::DropReason;
 pub use settings::{Limits, Listeners, Settings, TlsMaterial};
-pub use upload_sink::{UploadSink, CHUNKS_PER_REPORT, REPORT_AFTER};
 pub use sink::{upload_topic, ChunkAnswer, ChunkSink, UploadKind, UploadReport, UploadTopic};
+pub use upload_sink::{UploadSink, CHUNKS_PER_REPORT, REPORT_AFTER};

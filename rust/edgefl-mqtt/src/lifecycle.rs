@@ -16,12 +16,6 @@ use crate::router::Subscription;
 use crate::session::{Attachment, Session};
 use crate::topic;
 
-/// Two owners of one identity are told apart from one that reconnects by takeovers whose first
-/// peer was alive: so many of them,
-const LIVING_TAKEOVERS: usize = 3;
-/// within this time, and the second owner is refused.
-const TAKEOVERS_WITHIN: Duration = Duration::from_secs(300);
-
 /// An accepted CONNECT.
 pub(crate) struct Opened {
     pub(crate) session: Arc<Session>,
@@ -42,7 +36,11 @@ pub(crate) struct Refusal {
 
 impl Refusal {
     pub(crate) fn new(reason: Reason, told: &'static str) -> Self {
-        Self { reason, told, detail: None }
+        Self {
+            reason,
+            told,
+            detail: None,
+        }
     }
 }
 
@@ -61,13 +59,19 @@ impl Hub {
             0 => longest,
             asked => asked.min(longest),
         };
-        let expiry_s = request.session_expiry_s.min(self.limits.max_session_expiry_s);
+        let expiry_s = request
+            .session_expiry_s
+            .min(self.limits.max_session_expiry_s);
         let mut state = lock(&self.state);
-        let present = state.by_key.get(&peer.session_key).and_then(|id| state.sessions.get(id));
+        let present = state
+            .by_key
+            .get(&peer.session_key)
+            .and_then(|id| state.sessions.get(id));
         let present = present.cloned();
         let mut will = None;
         if let Some(session) = &present {
-            self.take_over(session, mailbox, now)?;
+            let has_two_owners = state.takeovers.has_two_owners(&peer.session_key, now);
+            self.take_over(session, mailbox, has_two_owners, now)?;
             will = leftover_will(session, request.clean_start, now);
         }
         let kept = match present.clone() {
@@ -87,13 +91,22 @@ impl Hub {
             inner.will = request.will.take();
         });
         let window = request.receive_maximum.min(self.limits.max_in_flight);
-        let attachment = Attachment { mailbox: mailbox.clone(), keep_alive_s, serial };
+        let attachment = Attachment {
+            mailbox: mailbox.clone(),
+            keep_alive_s,
+            serial,
+        };
         session.attach(attachment, window);
         drop(state);
         if let (Some(old), Some(message)) = (present, will) {
             self.publish_will(&old, message);
         }
-        Ok(Opened { session, session_present, keep_alive_s, expiry_s })
+        Ok(Opened {
+            session,
+            session_present,
+            keep_alive_s,
+            expiry_s,
+        })
     }
 
     fn create(
@@ -103,7 +116,10 @@ impl Hub {
         request: &Connect,
     ) -> Result<Arc<Session>, Refusal> {
         if state.sessions.len() >= self.limits.max_sessions {
-            return Err(Refusal::new(Reason::QuotaExceeded, "no room for another session"));
+            return Err(Refusal::new(
+                Reason::QuotaExceeded,
+                "no room for another session",
+            ));
         }
         let id = state.next_session;
         state.next_session += 1;
@@ -121,16 +137,16 @@ impl Hub {
         &self,
         session: &Session,
         mailbox: &Mailbox,
+        has_two_owners: bool,
         now: Instant,
     ) -> Result<(), Refusal> {
         let old = session.with(|state| -> Result<Option<Arc<Mailbox>>, Refusal> {
-            let Some(attachment) = &state.attachment else { return Ok(None) };
-            while state.living_takeovers.front().is_some_and(|at| now - *at > TAKEOVERS_WITHIN) {
-                state.living_takeovers.pop_front();
-            }
+            let Some(attachment) = &state.attachment else {
+                return Ok(None);
+            };
             let patience = silence_allowed(attachment.keep_alive_s);
             let is_alive = attachment.mailbox.silence(now) < patience;
-            if state.living_takeovers.len() >= LIVING_TAKEOVERS && is_alive {
+            if has_two_owners && is_alive {
                 let owner = attachment.mailbox.address();
                 return Err(Refusal {
                     reason: Reason::ClientIdNotValid,
@@ -156,12 +172,9 @@ impl Hub {
 
     /// Notes that a connection which was taken over answered: its owner is alive.
     pub(crate) fn note_living_takeover(&self, session: &Session) {
-        session.with(|state| {
-            state.living_takeovers.push_back(Instant::now());
-            while state.living_takeovers.len() > LIVING_TAKEOVERS {
-                state.living_takeovers.pop_front();
-            }
-        });
+        lock(&self.state)
+            .takeovers
+            .note(&session.key, Instant::now());
     }
 
     /// Takes a connection off its session, unless another one has it already.
@@ -176,7 +189,9 @@ impl Hub {
         let mut state = lock(&self.state);
         let will = session.with(|inner| {
             let attachment = inner.attachment.take();
-            let is_ours = attachment.as_ref().is_some_and(|a| Arc::ptr_eq(&a.mailbox, mailbox));
+            let is_ours = attachment
+                .as_ref()
+                .is_some_and(|a| Arc::ptr_eq(&a.mailbox, mailbox));
             if !is_ours {
                 inner.attachment = attachment;
                 return None;
@@ -185,7 +200,10 @@ impl Hub {
             if reason == DisconnectReason::Normal {
                 inner.will = None;
             }
-            let delay_s = inner.will.as_ref().map(|will| will.delay_s.min(inner.expiry_s));
+            let delay_s = inner
+                .will
+                .as_ref()
+                .map(|will| will.delay_s.min(inner.expiry_s));
             match delay_s {
                 Some(0) => inner.will.take(),
                 Some(delay_s) => {
@@ -201,7 +219,12 @@ impl Hub {
             self.publish_will(session, will_message(will, now));
         }
         let address = mailbox.address();
-        self.gateway.notice(Event::Disconnected { who: who(session), address, reason, code });
+        self.gateway.notice(Event::Disconnected {
+            who: who(session),
+            address,
+            reason,
+            code,
+        });
     }
 
     /// Ends a session whose time is over, or sets its timers.
@@ -227,7 +250,9 @@ impl Hub {
         {
             let mut state = lock(&self.state);
             for id in state.timers.take_due(now) {
-                let Some(session) = state.sessions.get(&id).cloned() else { continue };
+                let Some(session) = state.sessions.get(&id).cloned() else {
+                    continue;
+                };
                 let will = session.with(|inner| {
                     let is_due = inner.attachment.is_none()
                         && (inner.will_at.is_some_and(|at| at <= now)
@@ -254,9 +279,8 @@ impl Hub {
     }
 
     fn settle_due(&self, state: &mut State, session: &Arc<Session>, now: Instant) {
-        let is_over = session.with(|inner| {
-            inner.attachment.is_none() && inner.ends_at.is_some_and(|at| at <= now)
-        });
+        let is_over = session
+            .with(|inner| inner.attachment.is_none() && inner.ends_at.is_some_and(|at| at <= now));
         if is_over {
             remove(state, session);
         }
@@ -335,7 +359,12 @@ impl Hub {
         reason: Reason,
         detail: String,
     ) {
-        self.gateway.notice(Event::Refused { who, address, code: reason.code(), detail });
+        self.gateway.notice(Event::Refused {
+            who,
+            address,
+            code: reason.code(),
+            detail,
+        });
     }
 }
 

@@ -66,9 +66,14 @@ fn admit(stream: TcpStream, address: SocketAddr, kind: Kind, door: &Door) {
     let hub = &door.hub;
     add(&hub.counters.accepted, 1);
     let count = hub.connection_count.load(Ordering::Relaxed);
-    let is_allowed = count < hub.limits.max_connections
-        && lock(&door.rate).allow(address.ip(), Instant::now());
-    let Some(permit) = door.handshakes.clone().try_acquire_owned().ok().filter(|_| is_allowed)
+    let is_allowed =
+        count < hub.limits.max_connections && lock(&door.rate).allow(address.ip(), Instant::now());
+    let Some(permit) = door
+        .handshakes
+        .clone()
+        .try_acquire_owned()
+        .ok()
+        .filter(|_| is_allowed)
     else {
         add(&hub.counters.turned_away, 1);
         return;
@@ -78,7 +83,8 @@ fn admit(stream: TcpStream, address: SocketAddr, kind: Kind, door: &Door) {
     tokio::spawn(async move {
         let _counted = Counted(door.hub.clone());
         // Its future is large, and most of it is over when a connection is open.
-        if let Some((stream, greeted)) = Box::pin(open(stream, address, kind, &door, permit)).await {
+        if let Some((stream, greeted)) = Box::pin(open(stream, address, kind, &door, permit)).await
+        {
             let partial = PollSemaphore::new(door.partial.clone());
             let hub = door.hub.clone();
             drop(door);
@@ -119,7 +125,12 @@ async fn open(
         match timeout(hub.limits.connect_time, upgrade).await {
             Ok(Ok(upgraded)) => stream = upgraded,
             Ok(Err(error)) => {
-                return fail(hub, address, Reason::ProtocolError, format!("WebSocket: {error}"));
+                return fail(
+                    hub,
+                    address,
+                    Reason::ProtocolError,
+                    format!("WebSocket: {error}"),
+                );
             }
             Err(_) => {
                 let detail = "no WebSocket handshake in time".to_owned();
@@ -144,8 +155,10 @@ fn fail<T>(hub: &Hub, address: SocketAddr, reason: Reason, detail: String) -> Op
 async fn secure(stream: BoxedStream, door: &Door) -> Result<(BoxedStream, Certified), String> {
     let config = door.tls.read().ok().and_then(|config| config.clone());
     let config = config.ok_or_else(|| "no certificates".to_owned())?;
-    let secured =
-        TlsAcceptor::from(config).accept(stream).await.map_err(|error| format!("TLS: {error}"))?;
+    let secured = TlsAcceptor::from(config)
+        .accept(stream)
+        .await
+        .map_err(|error| format!("TLS: {error}"))?;
     let certificates = secured.get_ref().1.peer_certificates().unwrap_or_default();
     let owner = certificates.first().and_then(|der| certificate::read(der));
     let owner = owner.ok_or_else(|| "TLS: the certificate names no device".to_owned())?;

@@ -51,13 +51,15 @@ impl Mailbox {
     /// Notes that the peer was heard from.
     pub(crate) fn hear(&self, now: Instant) {
         let since = now.saturating_duration_since(self.started).as_millis();
-        self.heard_ms.store(u64::try_from(since).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.heard_ms
+            .store(u64::try_from(since).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     /// How long ago that was.
     pub(crate) fn silence(&self, now: Instant) -> Duration {
         let heard = Duration::from_millis(self.heard_ms.load(Ordering::Relaxed));
-        now.saturating_duration_since(self.started).saturating_sub(heard)
+        now.saturating_duration_since(self.started)
+            .saturating_sub(heard)
     }
 
     /// Lets the connection acknowledge a message.
@@ -80,7 +82,11 @@ impl Mailbox {
     /// Takes what is there and remembers whom to wake for the next letter.
     pub(crate) fn take(&self, waker: &Waker) -> Mail {
         let mut inner = lock(&self.inner);
-        if !inner.1.as_ref().is_some_and(|present| present.will_wake(waker)) {
+        if !inner
+            .1
+            .as_ref()
+            .is_some_and(|present| present.will_wake(waker))
+        {
             inner.1 = Some(waker.clone());
         }
         std::mem::take(&mut inner.0)

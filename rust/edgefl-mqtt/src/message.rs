@@ -40,7 +40,11 @@ impl Message {
 
     /// Whole seconds that it has left, at least 1, for the property of MQTT 5.
     pub(crate) fn seconds_left(&self, now: Instant) -> Option<u32> {
-        let left = self.expires?.saturating_duration_since(now).as_secs_f64().ceil();
+        let left = self
+            .expires?
+            .saturating_duration_since(now)
+            .as_secs_f64()
+            .ceil();
         // Clamped to the type's range before.
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let seconds = left.clamp(1.0, f64::from(u32::MAX)) as u32;
@@ -50,7 +54,12 @@ impl Message {
 
 impl std::fmt::Debug for Message {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "Message({} bytes on {})", self.payload.len(), self.topic)
+        write!(
+            formatter,
+            "Message({} bytes on {})",
+            self.payload.len(),
+            self.topic
+        )
     }
 }
 

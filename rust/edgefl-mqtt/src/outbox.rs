@@ -66,7 +66,8 @@ impl Outbox {
         while !self.is_empty() {
             let parts = [IoSlice::new(&self.head), IoSlice::new(&self.tail)];
             let first = usize::from(self.head.is_empty());
-            let count = ready!(Pin::new(&mut *stream).poll_write_vectored(context, &parts[first..]))?;
+            let count =
+                ready!(Pin::new(&mut *stream).poll_write_vectored(context, &parts[first..]))?;
             if count == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }

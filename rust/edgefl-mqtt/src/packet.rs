@@ -153,7 +153,12 @@ pub fn version_of(packet: &[u8]) -> Result<Version, Reason> {
     if packet.first() != Some(&0x10) {
         return Err(Reason::ProtocolError);
     }
-    let header_bytes = packet.iter().skip(1).take_while(|&&byte| byte & 0x80 != 0).count() + 2;
+    let header_bytes = packet
+        .iter()
+        .skip(1)
+        .take_while(|&&byte| byte & 0x80 != 0)
+        .count()
+        + 2;
     let body = packet.get(header_bytes..).unwrap_or_default();
     match body {
         [0, 4, b'M', b'Q', b'T', b'T', 4, ..] => Ok(Version::V3),
@@ -198,7 +203,10 @@ fn from_v3(packet: v3::Packet) -> Result<Incoming, Reason> {
         v3::Packet::Connect(connect) => Incoming::Connect(Box::new(connect_v3(*connect)?)),
         v3::Packet::Publish(publish) => publish_from(*publish)?,
         v3::Packet::PublishAck { packet_id } => Incoming::PublishAck(packet_id.get()),
-        v3::Packet::Subscribe { packet_id, topic_filters } => {
+        v3::Packet::Subscribe {
+            packet_id,
+            topic_filters,
+        } => {
             let filters = topic_filters.into_iter().map(|(filter, qos)| Filter {
                 filter,
                 qos: qos.value(),
@@ -208,11 +216,18 @@ fn from_v3(packet: v3::Packet) -> Result<Incoming, Reason> {
             });
             subscribe(packet_id, filters.collect(), false)?
         }
-        v3::Packet::Unsubscribe { packet_id, topic_filters } => {
-            Incoming::Unsubscribe { packet_id, filters: not_empty(topic_filters)? }
-        }
+        v3::Packet::Unsubscribe {
+            packet_id,
+            topic_filters,
+        } => Incoming::Unsubscribe {
+            packet_id,
+            filters: not_empty(topic_filters)?,
+        },
         v3::Packet::PingRequest => Incoming::Ping,
-        v3::Packet::Disconnect => Incoming::Disconnect { with_will: false, session_expiry_s: None },
+        v3::Packet::Disconnect => Incoming::Disconnect {
+            with_will: false,
+            session_expiry_s: None,
+        },
         v3::Packet::PublishReceived { .. }
         | v3::Packet::PublishRelease { .. }
         | v3::Packet::PublishComplete { .. } => Incoming::QosTwo,
@@ -229,13 +244,16 @@ fn from_v5(packet: v5::Packet) -> Result<Incoming, Reason> {
         v5::Packet::Publish(publish) => publish_from(*publish)?,
         v5::Packet::PublishAck(ack) => Incoming::PublishAck(ack.packet_id.get()),
         v5::Packet::Subscribe(request) => {
-            let filters = request.topic_filters.into_iter().map(|(filter, options)| Filter {
-                filter,
-                qos: options.qos.value(),
-                no_local: options.no_local,
-                retain_as_published: options.retain_as_published,
-                retain_handling: options.retain_handling.into(),
-            });
+            let filters = request
+                .topic_filters
+                .into_iter()
+                .map(|(filter, options)| Filter {
+                    filter,
+                    qos: options.qos.value(),
+                    no_local: options.no_local,
+                    retain_as_published: options.retain_as_published,
+                    retain_handling: options.retain_handling.into(),
+                });
             subscribe(request.packet_id, filters.collect(), request.id.is_some())?
         }
         v5::Packet::Unsubscribe(request) => Incoming::Unsubscribe {
@@ -263,7 +281,11 @@ fn subscribe(
     filters: Vec<Filter>,
     has_identifier: bool,
 ) -> Result<Incoming, Reason> {
-    Ok(Incoming::Subscribe { packet_id, filters: not_empty(filters)?, has_identifier })
+    Ok(Incoming::Subscribe {
+        packet_id,
+        filters: not_empty(filters)?,
+        has_identifier,
+    })
 }
 
 /// A request without filters is a protocol error. Source: MQTT 5.0, section 3.8.3.
@@ -368,8 +390,9 @@ fn passed_on(mut properties: PublishProperties) -> Option<Arc<PublishProperties>
     }
     properties.content_type = properties.content_type.as_ref().map(own);
     properties.response_topic = properties.response_topic.as_ref().map(own);
-    properties.correlation_data =
-        properties.correlation_data.map(|data| Bytes::copy_from_slice(&data));
+    properties.correlation_data = properties
+        .correlation_data
+        .map(|data| Bytes::copy_from_slice(&data));
     for (name, value) in &mut properties.user_properties {
         (*name, *value) = (own(name), own(value));
     }

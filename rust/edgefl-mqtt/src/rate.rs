@@ -17,7 +17,10 @@ pub(crate) struct PeerRate {
 
 impl PeerRate {
     pub(crate) fn new(per_s: u32) -> Self {
-        Self { per_s: f64::from(per_s), buckets: HashMap::new() }
+        Self {
+            per_s: f64::from(per_s),
+            buckets: HashMap::new(),
+        }
     }
 
     /// Tells whether an address may open one more connection now.
@@ -30,7 +33,8 @@ impl PeerRate {
             }
         }
         let (tokens, last) = self.buckets.entry(address).or_insert((full, now));
-        *tokens = full.min(*tokens + now.saturating_duration_since(*last).as_secs_f64() * self.per_s);
+        *tokens =
+            full.min(*tokens + now.saturating_duration_since(*last).as_secs_f64() * self.per_s);
         *last = now;
         if *tokens < 1.0 {
             return false;

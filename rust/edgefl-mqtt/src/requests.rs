@@ -26,7 +26,11 @@ impl Connection {
                 self.session.acknowledge(packet_id);
                 Ok(())
             }
-            Incoming::Subscribe { packet_id, filters, has_identifier } => {
+            Incoming::Subscribe {
+                packet_id,
+                filters,
+                has_identifier,
+            } => {
                 if has_identifier {
                     let words = "subscription identifiers are not offered";
                     return Err(Ending::Fault(Reason::SubscriptionIdNotSupported, words));
@@ -42,18 +46,23 @@ impl Connection {
                 self.encode.ping_response(self.outbox.head());
                 Ok(())
             }
-            Incoming::Disconnect { with_will, session_expiry_s } => {
-                self.leave(with_will, session_expiry_s)
-            }
-            Incoming::QosTwo => Err(Ending::Fault(Reason::QosNotSupported, "QoS 2 is not offered")),
+            Incoming::Disconnect {
+                with_will,
+                session_expiry_s,
+            } => self.leave(with_will, session_expiry_s),
+            Incoming::QosTwo => Err(Ending::Fault(
+                Reason::QosNotSupported,
+                "QoS 2 is not offered",
+            )),
             Incoming::Auth => {
                 let words = "no authentication exchange is offered";
                 Err(Ending::Fault(Reason::BadAuthenticationMethod, words))
             }
             Incoming::Connect(_) => Err(Ending::Fault(Reason::ProtocolError, "a second CONNECT")),
-            Incoming::Misplaced => {
-                Err(Ending::Fault(Reason::ProtocolError, "a packet that only servers send"))
-            }
+            Incoming::Misplaced => Err(Ending::Fault(
+                Reason::ProtocolError,
+                "a packet that only servers send",
+            )),
         }
     }
 
@@ -91,18 +100,25 @@ impl Connection {
             }
             answers.push(answer);
         }
-        self.encode.subscribe_ack(packet_id, &answers, self.outbox.head());
+        self.encode
+            .subscribe_ack(packet_id, &answers, self.outbox.head());
     }
 
     fn unsubscribe(&mut self, packet_id: NonZeroU16, filters: &[ByteString]) {
-        let was_there: Vec<bool> =
-            filters.iter().map(|filter| self.hub.unsubscribe(&self.session, filter)).collect();
-        self.encode.unsubscribe_ack(packet_id, &was_there, self.outbox.head());
+        let was_there: Vec<bool> = filters
+            .iter()
+            .map(|filter| self.hub.unsubscribe(&self.session, filter))
+            .collect();
+        self.encode
+            .unsubscribe_ack(packet_id, &was_there, self.outbox.head());
     }
 
     fn publish(&mut self, publish: Publish, now: Instant) -> Result<(), Ending> {
         if publish.qos > 1 {
-            return Err(Ending::Fault(Reason::QosNotSupported, "QoS 2 is not offered"));
+            return Err(Ending::Fault(
+                Reason::QosNotSupported,
+                "QoS 2 is not offered",
+            ));
         }
         let window = usize::from(self.hub.limits.receive_maximum);
         if publish.packet_id.is_some() && self.acks.len() >= window {
@@ -113,9 +129,15 @@ impl Connection {
             Version::V3 => 0,
             Version::V5 => self.hub.limits.topic_alias_maximum,
         };
-        let name = self.aliases.resolve(publish.topic, publish.topic_alias, maximum).map_err(fault)?;
+        let name = self
+            .aliases
+            .resolve(publish.topic, publish.topic_alias, maximum)
+            .map_err(fault)?;
         if !topic::is_topic(&name) {
-            return Err(Ending::Fault(Reason::TopicNameInvalid, "the topic is malformed"));
+            return Err(Ending::Fault(
+                Reason::TopicNameInvalid,
+                "the topic is malformed",
+            ));
         }
         add(&self.hub.counters.messages_in, 1);
         add(&self.hub.counters.payload_bytes_in, publish.payload.len());
@@ -146,7 +168,10 @@ impl Connection {
     ) -> Result<(), Ending> {
         add(&self.hub.counters.not_authorized, 1);
         if self.encode.version == Version::V3 {
-            return Err(Ending::Fault(Reason::NotAuthorized, "a topic that is not this client's"));
+            return Err(Ending::Fault(
+                Reason::NotAuthorized,
+                "a topic that is not this client's",
+            ));
         }
         self.hub.notice_refusal(
             Some(who(&self.session)),
@@ -162,8 +187,12 @@ impl Connection {
 
     /// Gives an upload chunk to the stage; tells whether it was one.
     fn stage(&mut self, message: &Message, packet_id: Option<NonZeroU16>) -> bool {
-        let Some(sink) = &self.hub.sink else { return false };
-        let Some(upload) = upload_topic(&self.hub.fleet, &message.topic) else { return false };
+        let Some(sink) = &self.hub.sink else {
+            return false;
+        };
+        let Some(upload) = upload_topic(&self.hub.fleet, &message.topic) else {
+            return false;
+        };
         add(&self.hub.counters.chunks_in, 1);
         let answer = sink.accept(upload, message.payload.clone());
         if let Some(report) = answer.report {
@@ -179,15 +208,29 @@ impl Connection {
     fn pass_on(&mut self, message: Message, packet_id: Option<NonZeroU16>) {
         if !self.hub.gateway.wants(&message.topic) {
             let count = self.hub.route(Some(self.session.id), &message);
-            let reason = if count == 0 { Reason::NoMatchingSubscribers } else { Reason::Success };
+            let reason = if count == 0 {
+                Reason::NoMatchingSubscribers
+            } else {
+                Reason::Success
+            };
             if let Some(packet_id) = packet_id {
                 self.acks.open(packet_id, Some(reason));
             }
             return;
         }
         let cost = u32::try_from(message.cost_bytes()).unwrap_or(u32::MAX);
-        let stalled = Stalled { message, packet_id, cost };
-        match self.hub.gateway.permits().clone().try_acquire_many_owned(cost) {
+        let stalled = Stalled {
+            message,
+            packet_id,
+            cost,
+        };
+        match self
+            .hub
+            .gateway
+            .permits()
+            .clone()
+            .try_acquire_many_owned(cost)
+        {
             Ok(permit) => self.hand_over(stalled, Some(permit)),
             Err(_) => self.stalled = Some(Box::new(stalled)),
         }
@@ -195,13 +238,17 @@ impl Connection {
 
     /// Gives a message to the gateway and to every other subscriber.
     pub(crate) fn hand_over(&mut self, stalled: Stalled, permit: Option<OwnedSemaphorePermit>) {
-        let Stalled { message, packet_id, .. } = stalled;
+        let Stalled {
+            message, packet_id, ..
+        } = stalled;
         self.hub.route(Some(self.session.id), &message);
         let ack_to = packet_id.map(|packet_id| AckTo {
             mailbox: self.mailbox.clone(),
             slot: self.acks.open(packet_id, None),
         });
         let from = who(&self.session);
-        self.hub.gateway.submit(message, Some(from), false, ack_to, permit);
+        self.hub
+            .gateway
+            .submit(message, Some(from), false, ack_to, permit);
     }
 }

@@ -27,7 +27,12 @@ pub(crate) struct Retained {
 impl Retained {
     /// Makes an empty store.
     pub(crate) fn new(max_messages: usize, max_bytes: usize) -> Self {
-        Self { messages: BTreeMap::new(), bytes: 0, max_messages, max_bytes }
+        Self {
+            messages: BTreeMap::new(),
+            bytes: 0,
+            max_messages,
+            max_bytes,
+        }
     }
 
     /// Keeps a message in place of its topic's last one; an empty payload clears the topic.
@@ -43,14 +48,18 @@ impl Retained {
             return Kept::NoRoom;
         }
         self.bytes = bytes;
-        self.messages.insert(message.topic.to_string(), message.clone());
+        self.messages
+            .insert(message.topic.to_string(), message.clone());
         Kept::Yes
     }
 
     /// Returns what a filter selects, in the order of topics.
     pub(crate) fn matching(&self, filter: &str, now: Instant) -> Vec<Message> {
         if !topic::has_wildcard(filter) {
-            let found = self.messages.get(filter).filter(|message| !message.is_expired(now));
+            let found = self
+                .messages
+                .get(filter)
+                .filter(|message| !message.is_expired(now));
             return found.cloned().into_iter().collect();
         }
         let prefix = topic::literal_prefix(filter);
@@ -131,7 +140,10 @@ mod tests {
         for name in ["m", "m/a", "m-x", "m/b/c", "n"] {
             retained.keep(&message(name, b"1"));
         }
-        assert_eq!(topics(&retained.matching("m/#", Instant::now())), ["m", "m/a", "m/b/c"]);
+        assert_eq!(
+            topics(&retained.matching("m/#", Instant::now())),
+            ["m", "m/a", "m/b/c"]
+        );
         assert_eq!(retained.matching("#", Instant::now()).len(), 5);
     }
 

@@ -46,7 +46,12 @@ impl Node {
 
 impl Router {
     /// Adds or replaces a subscription to a well-formed filter; tells whether it is new.
-    pub(crate) fn subscribe(&mut self, filter: &str, session: SessionId, subscription: Subscription) -> bool {
+    pub(crate) fn subscribe(
+        &mut self,
+        filter: &str,
+        session: SessionId,
+        subscription: Subscription,
+    ) -> bool {
         if !topic::has_wildcard(filter) {
             let subscribers = self.exact.entry(filter.into()).or_default();
             return subscribers.insert(session, subscription).is_none();
@@ -66,7 +71,9 @@ impl Router {
         if topic::has_wildcard(filter) {
             return remove(&mut self.tree, filter, session);
         }
-        let Entry::Occupied(mut entry) = self.exact.entry(filter.into()) else { return false };
+        let Entry::Occupied(mut entry) = self.exact.entry(filter.into()) else {
+            return false;
+        };
         let was_there = entry.get_mut().remove(&session).is_some();
         if entry.get().is_empty() {
             entry.remove();
@@ -127,7 +134,9 @@ fn remove(node: &mut Node, filter: &str, session: SessionId) -> bool {
     if level == "#" {
         return node.all_below.remove(&session).is_some();
     }
-    let Some(child) = node.children.get_mut(level) else { return false };
+    let Some(child) = node.children.get_mut(level) else {
+        return false;
+    };
     let was_there = match rest {
         Some(rest) => remove(child, rest, session),
         None => child.here.remove(&session).is_some(),
@@ -143,7 +152,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const AT_MOST: Subscription = Subscription { qos: 0, no_local: false, retain_as_published: false };
+    const AT_MOST: Subscription = Subscription {
+        qos: 0,
+        no_local: false,
+        retain_as_published: false,
+    };
     const AT_LEAST: Subscription = Subscription { qos: 1, ..AT_MOST };
 
     #[test]
@@ -176,7 +189,8 @@ mod tests {
     }
 
     fn filter() -> impl Strategy<Value = String> {
-        let levels = prop::collection::vec(prop_oneof![3 => level(), 1 => Just("+".to_owned())], 0..4);
+        let levels =
+            prop::collection::vec(prop_oneof![3 => level(), 1 => Just("+".to_owned())], 0..4);
         (levels, any::<bool>()).prop_map(|(mut levels, has_hash)| {
             if has_hash || levels.is_empty() {
                 levels.push("#".to_owned());
@@ -187,10 +201,13 @@ mod tests {
 
     /// Follows the words of section 4.7 level by level, without sharing code with the router.
     fn oracle(filter: &[&str], topic: &[&str], is_first: bool) -> bool {
-        let wild_is_allowed = !(is_first && topic.first().is_some_and(|level| level.starts_with('$')));
+        let wild_is_allowed =
+            !(is_first && topic.first().is_some_and(|level| level.starts_with('$')));
         match (filter.split_first(), topic.split_first()) {
             (Some((&"#", _)), _) => wild_is_allowed,
-            (Some((&"+", filter)), Some((_, topic))) => wild_is_allowed && oracle(filter, topic, false),
+            (Some((&"+", filter)), Some((_, topic))) => {
+                wild_is_allowed && oracle(filter, topic, false)
+            }
             (Some((wanted, filter)), Some((level, topic))) => {
                 wanted == level && oracle(filter, topic, false)
             }

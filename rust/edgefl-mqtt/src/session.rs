@@ -75,8 +75,6 @@ pub(crate) struct SessionState {
     pub(crate) will: Option<Will>,
     /// When to publish it, once the connection is broken.
     pub(crate) will_at: Option<Instant>,
-    /// When connections were taken over while their peer was alive.
-    pub(crate) living_takeovers: VecDeque<Instant>,
     queue: Queue,
 }
 
@@ -160,7 +158,10 @@ impl Session {
     ) -> Vec<(Message, DropReason)> {
         let mut dropped = Vec::new();
         let mailbox = self.with(|state| {
-            let mailbox = state.attachment.as_ref().map(|attachment| attachment.mailbox.clone());
+            let mailbox = state
+                .attachment
+                .as_ref()
+                .map(|attachment| attachment.mailbox.clone());
             if qos == 0 && mailbox.is_none() {
                 dropped.push((message.clone(), DropReason::Away));
                 return None;
@@ -170,7 +171,10 @@ impl Session {
                 return None;
             }
             self.count(&mut state.queue, message.cost_bytes());
-            state.queue.waiting.push_back((message.clone(), qos, retain));
+            state
+                .queue
+                .waiting
+                .push_back((message.clone(), qos, retain));
             mailbox
         });
         if let Some(mailbox) = mailbox {
@@ -190,12 +194,16 @@ impl Session {
     ) -> bool {
         let cost = message.cost_bytes();
         while !self.has_room(queue, cost, limits) {
-            let Some(victim) = queue.least_worth() else { return false };
+            let Some(victim) = queue.least_worth() else {
+                return false;
+            };
             let is_more_urgent = qos == 0 || ends_before(message, &queue.waiting[victim].0);
             if is_more_urgent && queue.waiting[victim].1 != 0 {
                 return false;
             }
-            let Some((victim, _, _)) = queue.waiting.remove(victim) else { return false };
+            let Some((victim, _, _)) = queue.waiting.remove(victim) else {
+                return false;
+            };
             self.uncount(queue, victim.cost_bytes());
             dropped.push((victim, DropReason::QueueFull));
         }
@@ -241,7 +249,12 @@ impl Session {
                 }
                 if qos == 0 {
                     self.uncount(&mut state.queue, message.cost_bytes());
-                    return Some(Delivery { message, packet_id: None, dup: false, retain });
+                    return Some(Delivery {
+                        message,
+                        packet_id: None,
+                        dup: false,
+                        retain,
+                    });
                 }
                 return Some(state.queue.launch(message, retain));
             }
@@ -267,7 +280,10 @@ impl Session {
     /// Messages that wait or are in flight, and their bytes.
     pub(crate) fn queued(&self) -> (usize, usize) {
         self.with(|state| {
-            (state.queue.waiting.len() + state.queue.in_flight.len(), state.queue.bytes)
+            (
+                state.queue.waiting.len() + state.queue.in_flight.len(),
+                state.queue.bytes,
+            )
         })
     }
 
@@ -327,14 +343,21 @@ impl Queue {
             retain,
             is_sent: true,
         });
-        Delivery { message, packet_id: Some(packet_id), dup: false, retain }
+        Delivery {
+            message,
+            packet_id: Some(packet_id),
+            dup: false,
+            retain,
+        }
     }
 
     /// The next id that is not in flight; the window is far smaller than the ids are many.
     fn next_packet_id(&mut self) -> NonZeroU16 {
         loop {
             self.last_packet_id = self.last_packet_id.wrapping_add(1);
-            let Some(id) = NonZeroU16::new(self.last_packet_id) else { continue };
+            let Some(id) = NonZeroU16::new(self.last_packet_id) else {
+                continue;
+            };
             if self.in_flight.iter().all(|entry| entry.packet_id != id) {
                 return id;
             }
@@ -356,8 +379,11 @@ mod tests {
     use proptest::prelude::*;
     use std::time::Duration;
 
-    const LIMITS: QueueLimits =
-        QueueLimits { max_messages: 3, max_bytes: 100_000, max_all_bytes: 200_000 };
+    const LIMITS: QueueLimits = QueueLimits {
+        max_messages: 3,
+        max_bytes: 100_000,
+        max_all_bytes: 200_000,
+    };
 
     fn message(name: &str, expires: Option<Instant>) -> Message {
         Message {
@@ -372,12 +398,22 @@ mod tests {
 
     fn session() -> (Session, Arc<AtomicUsize>) {
         let all_bytes = Arc::new(AtomicUsize::new(0));
-        (Session::new(1, "key".into(), "id", None, all_bytes.clone()), all_bytes)
+        (
+            Session::new(1, "key".into(), "id", None, all_bytes.clone()),
+            all_bytes,
+        )
     }
 
     fn attach(session: &Session, window: u16) -> Arc<Mailbox> {
         let mailbox = Arc::new(Mailbox::new(([127, 0, 0, 1], 1).into()));
-        session.attach(Attachment { mailbox: mailbox.clone(), keep_alive_s: 60, serial: None }, window);
+        session.attach(
+            Attachment {
+                mailbox: mailbox.clone(),
+                keep_alive_s: 60,
+                serial: None,
+            },
+            window,
+        );
         mailbox
     }
 
@@ -392,7 +428,9 @@ mod tests {
         let (session, all_bytes) = session();
         let first = attach(&session, 2);
         for name in ["a", "b", "c"] {
-            assert!(session.push(&message(name, None), 1, false, &LIMITS).is_empty());
+            assert!(session
+                .push(&message(name, None), 1, false, &LIMITS)
+                .is_empty());
         }
         assert_eq!(pull(&session, &first), Some(("a".into(), Some(1), false)));
         assert_eq!(pull(&session, &first), Some(("b".into(), Some(2), false)));
@@ -415,7 +453,9 @@ mod tests {
         let soon = Some(now + Duration::from_secs(10));
         let later = Some(now + Duration::from_secs(20));
         for (name, expires) in [("keep", None), ("later", later), ("soon", soon)] {
-            assert!(session.push(&message(name, expires), 1, false, &LIMITS).is_empty());
+            assert!(session
+                .push(&message(name, expires), 1, false, &LIMITS)
+                .is_empty());
         }
         let dropped = session.push(&message("new", None), 1, false, &LIMITS);
         assert_eq!(&*dropped[0].0.topic, "soon");
@@ -424,7 +464,10 @@ mod tests {
         let dropped = session.push(&message("newer", None), 1, false, &LIMITS);
         assert_eq!(&*dropped[0].0.topic, "later");
         let dropped = session.push(&message("newest", None), 1, false, &LIMITS);
-        assert_eq!(&*dropped[0].0.topic, "keep", "the oldest, where none has an end");
+        assert_eq!(
+            &*dropped[0].0.topic, "keep",
+            "the oldest, where none has an end"
+        );
     }
 
     #[test]
@@ -435,7 +478,10 @@ mod tests {
         session.push(&message("late", Some(Instant::now())), 1, false, &LIMITS);
         session.push(&message("good", None), 1, false, &LIMITS);
         let mailbox = attach(&session, 5);
-        assert_eq!(pull(&session, &mailbox), Some(("good".into(), Some(1), false)));
+        assert_eq!(
+            pull(&session, &mailbox),
+            Some(("good".into(), Some(1), false))
+        );
         drop(session);
         assert_eq!(all_bytes.load(Ordering::Relaxed), 0);
     }

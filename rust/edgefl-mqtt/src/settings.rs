@@ -137,7 +137,10 @@ impl Settings {
     /// # Errors
     /// Plaintext off loopback, TLS without certificates, or a bound that is out of range.
     pub fn check(&self) -> Result<(), EndpointError> {
-        for address in [self.listeners.mqtt, self.listeners.ws].into_iter().flatten() {
+        for address in [self.listeners.mqtt, self.listeners.ws]
+            .into_iter()
+            .flatten()
+        {
             if !address.ip().is_loopback() {
                 return Err(EndpointError::PlaintextRemote(address.to_string()));
             }
@@ -148,12 +151,27 @@ impl Settings {
         let fleet_fits = !self.fleet.is_empty() && !self.fleet.contains(['/', '+', '#', '\0']);
         require("fleet", fleet_fits, "a name", &self.fleet)?;
         let threads = self.worker_threads;
-        require("worker_threads", (1..=16).contains(&threads), "1 to 16", &threads)?;
+        require(
+            "worker_threads",
+            (1..=16).contains(&threads),
+            "1 to 16",
+            &threads,
+        )?;
         let limits = &self.limits;
         let packet = limits.max_packet_bytes;
-        require("max_packet_bytes", (1_024..=16 << 20).contains(&packet), "1 KiB to 16 MiB", &packet)?;
+        require(
+            "max_packet_bytes",
+            (1_024..=16 << 20).contains(&packet),
+            "1 KiB to 16 MiB",
+            &packet,
+        )?;
         let connect = limits.max_connect_bytes;
-        require("max_connect_bytes", (256..=packet).contains(&connect), "256 to max_packet_bytes", &connect)?;
+        require(
+            "max_connect_bytes",
+            (256..=packet).contains(&connect),
+            "256 to max_packet_bytes",
+            &connect,
+        )?;
         // A semaphore counts in u32, and a bound below one packet would never let that packet in.
         for (name, bytes) in [
             ("max_partial_bytes", limits.max_partial_bytes),
@@ -182,5 +200,9 @@ fn require(
     if holds {
         return Ok(());
     }
-    Err(EndpointError::Setting { name, expected, found: found.to_string() })
+    Err(EndpointError::Setting {
+        name,
+        expected,
+        found: found.to_string(),
+    })
 }

@@ -60,7 +60,10 @@ pub trait ChunkSink: Send + Sync + 'static {
 
 /// Splits the topic of a chunk, or says that it is none.
 pub fn upload_topic<'topic>(fleet: &str, topic: &'topic str) -> Option<UploadTopic<'topic>> {
-    let rest = topic.strip_prefix("efl/1/")?.strip_prefix(fleet)?.strip_prefix("/d/")?;
+    let rest = topic
+        .strip_prefix("efl/1/")?
+        .strip_prefix(fleet)?
+        .strip_prefix("/d/")?;
     let (device, rest) = rest.split_once('/')?;
     let transfer = rest.strip_prefix("up/")?;
     let is_one = !device.is_empty() && !transfer.is_empty() && !transfer.contains('/');
@@ -74,7 +77,13 @@ mod tests {
     #[test]
     fn takes_a_chunk_topic_apart() {
         let found = upload_topic("f", "efl/1/f/d/dev-1/up/ab12");
-        assert_eq!(found, Some(UploadTopic { device: "dev-1", transfer: "ab12" }));
+        assert_eq!(
+            found,
+            Some(UploadTopic {
+                device: "dev-1",
+                transfer: "ab12"
+            })
+        );
     }
 
     #[test]

@@ -21,7 +21,9 @@ pub(crate) fn server_config(material: &TlsMaterial) -> Result<Arc<ServerConfig>,
     let provider = Arc::new(ring::default_provider());
     let mut authorities = RootCertStore::empty();
     for certificate in certificates(&material.client_authorities, "authorities")? {
-        authorities.add(certificate).map_err(|error| problem("authorities", &error))?;
+        authorities
+            .add(certificate)
+            .map_err(|error| problem("authorities", &error))?;
     }
     let verifier =
         WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), provider.clone())
@@ -42,14 +44,13 @@ pub(crate) fn server_config(material: &TlsMaterial) -> Result<Arc<ServerConfig>,
     Ok(Arc::new(config))
 }
 
-fn certificates(
-    pem: &[u8],
-    what: &str,
-) -> Result<Vec<CertificateDer<'static>>, EndpointError> {
+fn certificates(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>, EndpointError> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     let found = found.map_err(|error| problem(what, &error))?;
     if found.is_empty() {
-        return Err(EndpointError::Tls(format!("{what}: no certificate in the PEM")));
+        return Err(EndpointError::Tls(format!(
+            "{what}: no certificate in the PEM"
+        )));
     }
     Ok(found)
 }

@@ -91,7 +91,11 @@ mod tests {
     fn examples_of_the_standard() {
         for (filter, topic, expected) in [
             ("sport/tennis/player1/#", "sport/tennis/player1", true),
-            ("sport/tennis/player1/#", "sport/tennis/player1/score/wimbledon", true),
+            (
+                "sport/tennis/player1/#",
+                "sport/tennis/player1/score/wimbledon",
+                true,
+            ),
             ("sport/#", "sport", true),
             ("sport/tennis/+", "sport/tennis/player1/ranking", false),
             ("sport/+", "sport", false),

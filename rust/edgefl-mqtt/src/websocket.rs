@@ -22,7 +22,10 @@ const PROTOCOL: &str = "mqtt";
 const READ_BUFFER_BYTES: usize = 1_024;
 
 /// Does the HTTP handshake.
-pub(crate) async fn accept(stream: BoxedStream, max_packet_bytes: usize) -> Result<BoxedStream, Error> {
+pub(crate) async fn accept(
+    stream: BoxedStream,
+    max_packet_bytes: usize,
+) -> Result<BoxedStream, Error> {
     let config = WebSocketConfig::default()
         .read_buffer_size(READ_BUFFER_BYTES)
         .write_buffer_size(0)
@@ -30,7 +33,10 @@ pub(crate) async fn accept(stream: BoxedStream, max_packet_bytes: usize) -> Resu
         .max_message_size(Some(max_packet_bytes))
         .max_frame_size(Some(max_packet_bytes));
     let socket = accept_hdr_async_with_config(stream, check, Some(config)).await?;
-    Ok(Box::new(WebSocket { socket, arrived: Bytes::new() }))
+    Ok(Box::new(WebSocket {
+        socket,
+        arrived: Bytes::new(),
+    }))
 }
 
 // The signature is the library's.
@@ -48,7 +54,9 @@ fn check(request: &Request, mut response: Response) -> Result<Response, ErrorRes
     if !is_offered {
         return Err(refusal(StatusCode::BAD_REQUEST));
     }
-    response.headers_mut().insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(PROTOCOL));
+    response
+        .headers_mut()
+        .insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(PROTOCOL));
     Ok(response)
 }
 
@@ -101,16 +109,22 @@ impl AsyncWrite for WebSocket {
     ) -> Poll<io::Result<usize>> {
         ready!(Pin::new(&mut self.socket).poll_ready(context)).map_err(io_error)?;
         let message = Message::Binary(Bytes::copy_from_slice(bytes));
-        Pin::new(&mut self.socket).start_send(message).map_err(io_error)?;
+        Pin::new(&mut self.socket)
+            .start_send(message)
+            .map_err(io_error)?;
         Poll::Ready(Ok(bytes.len()))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_flush(context).map_err(io_error)
+        Pin::new(&mut self.socket)
+            .poll_flush(context)
+            .map_err(io_error)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_close(context).map_err(io_error)
+        Pin::new(&mut self.socket)
+            .poll_close(context)
+            .map_err(io_error)
     }
 }
 

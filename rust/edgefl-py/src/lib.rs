@@ -6,6 +6,12 @@
 
 mod arguments;
 mod encoding;
+#[cfg(feature = "endpoint")]
+mod endpoint;
+#[cfg(feature = "endpoint")]
+mod endpoint_event;
+#[cfg(feature = "endpoint")]
+mod endpoint_settings;
 mod errors;
 mod keys;
 mod masks;
@@ -30,6 +36,10 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<masks::CancelFlag>()?;
     module.add_class::<summing::RingSum>()?;
     module.add_class::<staging::UploadStage>()?;
+    #[cfg(feature = "endpoint")]
+    module.add_class::<endpoint::MqttEndpoint>()?;
+    #[cfg(feature = "endpoint")]
+    module.add_class::<endpoint_event::EndpointEvent>()?;
     module.add("MAX_CHUNK_BYTES", edgefl_core::MAX_CHUNK_BYTES)?;
     module.add_function(wrap_pyfunction!(keys::verify, module)?)?;
     module.add_function(wrap_pyfunction!(keys::verify_many, module)?)?;
