@@ -87,6 +87,7 @@ def test_damaged_state_is_never_reset(used_states: Path, start, tmp_path: Path) 
     agent_state = tmp_path / "agent"
     shutil.copytree(used_states / "d0", agent_state)
     (agent_state / "agent.sqlite").write_bytes(b"not a database at all" * 400)
+    (agent_state / "identity.key").unlink()  # with it, the agent would begin anew by itself
 
     before = {path: content_of(path) for path in (*folders.values(), agent_state)}
     processes = {
