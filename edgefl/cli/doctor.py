@@ -17,6 +17,7 @@ from pathlib import Path
 import edgefl
 from edgefl.cli.doctor_backends import backend_checks
 from edgefl.cli.doctor_checks import Check, Status
+from edgefl.cli.doctor_network import network_checks
 from edgefl.cli.options import (
     DEFAULT_PORT,
     add_common,
@@ -41,8 +42,8 @@ _PURPOSES = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options; the command has no sub-commands."""
     parser.description = (
-        "Check Python, the native module, packages, training libraries, state folder, port and "
-        "clock. Exit code 4 if something is wrong; notes do not count."
+        "Check Python, the native module, packages, training libraries, state folder, port, "
+        "clock and the ways to a gateway. Exit code 4 if something is wrong; notes do not count."
     )
     parser.add_argument(
         "--selftest",
@@ -52,6 +53,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--state", type=Path, help="a state folder (default: the agent's)")
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="a gateway's port")
+    parser.add_argument(
+        "--gateway",
+        help="HOST or URL of a gateway: try which ways to it are open (MQTT over TLS, WebSocket) "
+        "and which are blocked (default: the gateway that this device is enrolled at, if any)",
+    )
     add_json(parser)
     add_common(parser)
     parser.set_defaults(run=run_doctor)
@@ -62,6 +68,7 @@ def run_doctor(options: argparse.Namespace) -> int:
     port = require_port(options.port)
     state_dir = options.state or default_state_dir("agent")
     checks = list(_all_checks(state_dir, port, runs_selftest=options.selftest))
+    checks += network_checks(options.gateway, state_dir)
     is_ok = all(check.status is not Status.WRONG for check in checks)
     if options.json:
         rows = [{**asdict(check), "status": check.status.value} for check in checks]
