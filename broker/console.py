@@ -23,6 +23,13 @@ def _phase(fields: dict[str, Json]) -> str:
     )
 
 
+def _resumed(fields: dict[str, Json]) -> str:
+    return (
+        f"round {fields['round']} (attempt {fields['attempt']}) goes on in {fields['phase']}: "
+        f"{fields['have']}/{fields['need']}"
+    )
+
+
 def _round(fields: dict[str, Json]) -> str:
     head = f"round {fields['round']} (attempt {fields['attempt']}) {fields['outcome']}"
     if "phases" not in fields:
@@ -132,6 +139,10 @@ def _task_refused(fields: dict[str, Json]) -> str:
     return f"task {fields['task']} is refused: {fields['why']}"
 
 
+def _task_wish(fields: dict[str, Json]) -> str:
+    return f"task {fields['task']}: the operator says {fields['wish']}"
+
+
 def _task_ended(fields: dict[str, Json]) -> str:
     return f"task {fields['task']} {fields['outcome']}: {fields['reason']}"
 
@@ -144,6 +155,7 @@ _FORMATTERS = {
     "gateway": _gateway,
     "task": _task,
     "task-refused": _task_refused,
+    "task-wish": _task_wish,
     "key-epoch": _key_epoch,
     "key-epoch-aborted": _key_epoch_aborted,
     "key-epoch-full": _key_epoch_full,
@@ -153,6 +165,7 @@ _FORMATTERS = {
     "mqtt-refused": refused_line,
     "mqtt-taken-over": taken_over_line,
     "phase": _phase,
+    "resumed": _resumed,
     "round": _round,
     "waiting": _waiting,
     "evaluated": _evaluated,

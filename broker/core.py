@@ -20,6 +20,7 @@ from broker.events import (
     Reported,
     RosterBrought,
     TaskSubmitted,
+    TaskWished,
     UnmaskingEnded,
     UploadMoved,
 )
@@ -31,12 +32,13 @@ from broker.notices import Notices
 from broker.open_round import OpenRound
 from broker.population import Population
 from broker.refusals import Refusals
-from broker.reports import evaluation_report
+from broker.reports import evaluation_report, task_wish_report
 from broker.round_driver import RoundDriver
 from broker.round_opening import RoundOpener
 from broker.settings import GatewaySettings, LedgerStore
 from broker.sightings import Sightings
 from broker.task_book import EndedTask, TaskBook
+from broker.task_wishes import TaskWish
 from broker.uplinks import Uplinks, acknowledge
 from broker.uploads import STAGE_BLOBS, STAGE_BYTES, Uploads
 from edgefl._native import UploadStage
@@ -197,6 +199,10 @@ class GatewayCore:
         """The tasks that are over; for reading."""
         return self._tasks.ended
 
+    def is_paused(self, task: str) -> bool:
+        """Tell whether a task waits for its operator; for reading."""
+        return self._tasks.is_paused(task)
+
     @property
     def waiting(self) -> Reported | None:
         """What is waited for; None without a task; for reading."""
@@ -261,7 +267,7 @@ class GatewayCore:
         if isinstance(event, LinkLost):
             self._is_linked = False
             return []
-        if isinstance(event, TaskSubmitted):
+        if isinstance(event, TaskSubmitted | TaskWished):
             return self._on_task(event, now_s)
         if isinstance(event, UnmaskingEnded):
             return self._rounds.on_unmasked(event.attempt, event.result, now_s)
@@ -329,11 +335,24 @@ class GatewayCore:
         notice = self._rounds.waiting_notice() if self._notices.take_due(now_s) else None
         return [] if notice is None else [notice]
 
-    def _on_task(self, event: TaskSubmitted, now_s: float) -> list[GatewayEffect]:
+    def _on_task(self, event: TaskSubmitted | TaskWished, now_s: float) -> list[GatewayEffect]:
+        if isinstance(event, TaskWished):
+            return self._on_wish(event, now_s)
         if self._tasks.current is None:
             self._notices.restart(now_s)
         effects, name = self._tasks.take_up(event), event.spec.name
         task = self._tasks.find(name) if self._left.is_of(name) else None
         if task is not None and self._left.take_up(task, now_s):
             self._tasks.put_first(task)
-        return effects
+        cancelled = self._rounds.cancel(name, now_s) if self._tasks.is_cancelled(name) else []
+        return [*effects, *cancelled]
+
+    def _on_wish(self, event: TaskWished, now_s: float) -> list[GatewayEffect]:
+        is_news = self._tasks.find(event.task) is not None
+        self._tasks.wish(event.task, event.wish)
+        if self._tasks.current is not None:
+            self._notices.restart(now_s)
+        told = [task_wish_report(event.task, event.wish)] if is_news else []
+        if event.wish is TaskWish.CANCEL:
+            return [*told, *self._rounds.cancel(event.task, now_s)]
+        return [*told]

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from broker.enrolment_events import EnrolmentEffect, EnrolmentEvent
 from broker.task import TaskSpec
+from broker.task_wishes import TaskWish
 from edgefl.protocol.events import Unmasked, UnmaskJob
 from edgefl.transport.core_events import (
     Acknowledge,
@@ -33,6 +34,14 @@ class TaskSubmitted:
     spec: TaskSpec
     bundle: bytes = field(repr=False)
     initial_parameters: NDArray[np.float32] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskWished:
+    """The operator wants something else of a task."""
+
+    task: str
+    wish: TaskWish
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +94,7 @@ GatewayEvent = (
     | Arrived
     | Woken
     | TaskSubmitted
+    | TaskWished
     | UnmaskingEnded
     | EvaluationEnded
     | RosterBrought
@@ -128,7 +138,7 @@ class TaskEnded:
     """A task is over.
 
     Attributes:
-        outcome: "done", "budget" or "failed".
+        outcome: "done", "budget", "cancelled" or "failed".
         reason: One phrase.
     """
 

@@ -32,6 +32,7 @@ from broker.problems import (
 )
 from broker.round_record import RoundSpend, spend_of
 from broker.status import (
+    PAUSED,
     BrokerFact,
     GatewayFacts,
     OpenRoundFact,
@@ -169,7 +170,7 @@ class LiveStatus:
                     {
                         task.name: (task.spend.server, task.epsilon_budget)
                         for task in tasks
-                        if task.outcome == RUNNING and task.spend is not None
+                        if task.outcome in {RUNNING, PAUSED} and task.spend is not None
                     }
                 ),
                 *self._task_problems(),
@@ -269,7 +270,7 @@ class LiveStatus:
             self._task_fact(
                 task.spec,
                 task.state.committed,
-                RUNNING,
+                PAUSED if core.is_paused(task.spec.name) else RUNNING,
                 "",
                 spend_of(task.spec, task.privacy, core.ledger),
             )

@@ -8,6 +8,7 @@ from broker.events import EvaluationEnded, Json, Reported
 from broker.records import OpenRecord
 from broker.round_record import RoundBytes, RoundSpend
 from broker.task import TaskSpec
+from broker.task_wishes import TaskWish
 from edgefl.errors import EdgeflError
 from edgefl.privacy.plan import PrivacyPlan
 from edgefl.protocol.aggregator import AggregatorRound
@@ -50,6 +51,11 @@ def task_refused_report(name: str, error: EdgeflError) -> Reported:
     return Reported(
         kind="task-refused", fields={"task": name, "code": error.code, "why": str(error)}
     )
+
+
+def task_wish_report(name: str, wish: TaskWish) -> Reported:
+    """The operator wants something else of a task."""
+    return Reported(kind="task-wish", fields={"task": name, "wish": wish.value})
 
 
 def key_epoch_report(epoch: OpenEpoch, *, is_automatic: bool) -> Reported:

@@ -146,6 +146,11 @@ class RoundDriver:
         eligible = self._key_epochs.eligible(self._population.keys, self._population.ready())
         return gathering_report(len(eligible), task.needs_online)
 
+    @property
+    def _task_of_round(self) -> ActiveTask | None:
+        """The task of the open round, which may be paused by now."""
+        return None if self._round is None else self._tasks.find(self._round.call.task)
+
     # ------------------------------------------------------------ what happens
 
     def wake(self, now_s: float) -> list[GatewayEffect]:
@@ -235,7 +240,10 @@ class RoundDriver:
     def maybe_open(self, now_s: float) -> list[GatewayEffect]:
         """Open the next round, if it is time."""
         task = self._tasks.current
-        if self._round is not None or task is None:
+        if self._round is not None:
+            return []
+        if task is None:  # As below.
+            self._gather_until_s = self._open_at_s = None
             return []
         known, online = self._population.keys, self._population.ready()
         missing = min(len(known), task.spec.cohort) - len(online)
@@ -323,7 +331,7 @@ class RoundDriver:
 
     def _charge(self, effect: Charge, now_s: float) -> list[GatewayEffect]:
         """Write the ledger row before anything can be unmasked."""
-        task, current = self._tasks.current, self._round
+        task, current = self._task_of_round, self._round
         if task is None or current is None:
             return []
         members = len(current.machine.population)
@@ -350,7 +358,7 @@ class RoundDriver:
         return [phase_report(self._round.machine, effect.phase, effect.needed)]
 
     def _on_finished(self, effect: RoundFinished, now_s: float) -> list[GatewayEffect]:
-        task, report, current = self._tasks.current, effect.report, self._round
+        task, report, current = self._task_of_round, effect.report, self._round
         self._round = None
         if task is None or current is None:
             return []
@@ -403,6 +411,15 @@ class RoundDriver:
         # Whatever it was gets time to pass.
         self._not_before_s = now_s + self._settings.pause_s
         return []
+
+    def cancel(self, name: str, now_s: float) -> list[GatewayEffect]:
+        """End a task as its operator wants, and abort its open round by name."""
+        effects: list[GatewayEffect] = []
+        if self._round is not None and self._round.call.task == name:
+            effects += self.feed(Cancelled(reason=AbortReason.CANCELLED), now_s)
+        task = self._tasks.find(name)
+        ended = [] if task is None else self._end_task(task, "cancelled", "by the operator")
+        return [*effects, *ended]
 
     def _end_task(self, task: ActiveTask, outcome: str, reason: str) -> list[GatewayEffect]:
         self._open_at_s = None

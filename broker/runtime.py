@@ -27,6 +27,7 @@ from broker.events import (
     RunUnmasking,
     TaskEnded,
     TaskSubmitted,
+    TaskWished,
     UnmaskingEnded,
 )
 from broker.gateway_link import GatewayLink
@@ -36,6 +37,7 @@ from broker.operator_desk import OperatorDesk
 from broker.reports import task_refused_report
 from broker.roster_folder import RosterFolder
 from broker.task_folder import SubmittedTask, list_tasks, load_task, save_model
+from broker.task_wishes import TaskWish, read_wish
 from broker.watch import GatewayWatch
 from edgefl.errors import (
     DataError,
@@ -113,6 +115,7 @@ class GatewayRuntime:
         self._tasks: dict[str, SubmittedTask] = {}
         self._evaluators: dict[str, Evaluator | LitertEvaluator] = {}
         self._roster_folder = RosterFolder(settings.state_dir)
+        self._wishes: dict[str, TaskWish] = {}
         self._refused: set[str] = set()
         self._unfinished: set[str] = set()
         self._jobs: set[asyncio.Task[None]] = set()
@@ -233,6 +236,7 @@ class GatewayRuntime:
         """Look for tasks that were handed in, and for a roster that was signed."""
         while True:
             for name in list_tasks(self._settings.state_dir):
+                await self._look_for_wish(name)
                 if name not in self._tasks and name not in self._refused:
                     await self._take_task(name)
             self._has_found_tasks.set()
@@ -242,6 +246,13 @@ class GatewayRuntime:
             for event in await asyncio.to_thread(self._operator.look):
                 await self._events.put(event)
             await asyncio.sleep(_SCAN_S)
+
+    async def _look_for_wish(self, name: str) -> None:
+        """Pass on what the operator wants of a task; first of all, so that a paused one waits."""
+        wish = await asyncio.to_thread(read_wish, self._settings.state_dir, name)
+        if wish is not self._wishes.get(name, TaskWish.RUN):
+            self._wishes[name] = wish
+            await self._events.put(TaskWished(task=name, wish=wish))
 
     async def _take_task(self, name: str) -> None:
         try:

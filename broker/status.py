@@ -18,6 +18,7 @@ from edgefl.protocol.reasons import Phase
 FORMAT: Final = 1
 CURIOUS_ONLY: Final = "honest-but-curious gateway only"
 """Said on every page where the enrolment key is on the gateway itself."""
+PAUSED: Final = "paused"
 OPERATOR_SIGNS: Final = "roster signed by an operator"
 ROUNDS_SHOWN: Final = 200
 _LAST_ROUNDS: Final = 50
@@ -29,7 +30,7 @@ class TaskFact:
     """One task, and where it stands.
 
     Attributes:
-        outcome: "running", or how it ended.
+        outcome: "running", "paused", or how it ended.
         reason: Why it ended; empty while it runs.
         committed: Rounds that brought a model.
         wanted: Rounds that were asked for.

@@ -25,6 +25,7 @@ from broker.population import read_known
 from broker.problems import Problem, disk_problems, enrolment_problems, round_problems
 from broker.round_record import RoundRecord
 from broker.status import (
+    PAUSED,
     BrokerFact,
     GatewayFacts,
     TaskFact,
@@ -33,6 +34,7 @@ from broker.status import (
 )
 from broker.task_folder import list_tasks, load_spec
 from broker.task_state import RUNNING, read_progress, task_key
+from broker.task_wishes import TaskWish, read_wish
 from edgefl import __version__
 from edgefl.errors import ConfigError, EdgeflError, StorageError, WireError
 from edgefl.storage.read_only import ReadableStore, ReadOnlyStore, read_namespaces
@@ -171,13 +173,18 @@ class StoppedStatus:
                 )
         return tasks, problems
 
+    def _outcome(self, name: str, progress: _Progress) -> str:
+        is_open = progress.outcome == RUNNING
+        is_paused = is_open and read_wish(self._state_dir, name) is TaskWish.PAUSE
+        return PAUSED if is_paused else progress.outcome
+
     def _task(self, name: str, rounds: list[RoundRecord]) -> TaskFact:
         spec = load_spec(self._state_dir, name)
         progress = _progress(self._spaces["gateway"], name)
         spends = [record.spend for record in rounds if record.task == name]
         return TaskFact(
             name=name,
-            outcome=progress.outcome,
+            outcome=self._outcome(name, progress),
             committed=progress.committed,
             wanted=spec.rounds,
             spend=next((spend for spend in reversed(spends) if spend is not None), None),

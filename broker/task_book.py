@@ -7,6 +7,7 @@ from broker.events import GatewayEffect, TaskEnded, TaskSubmitted
 from broker.reports import task_ended_report, task_report
 from broker.task import TaskSpec
 from broker.task_state import RUNNING, encode_task_state, task_key
+from broker.task_wishes import TaskWish
 from edgefl.storage.base import KeyValueStore
 
 _IDLE_SLEEP_S = 900
@@ -39,11 +40,12 @@ class TaskBook:
         self._store = store
         self._tasks: list[ActiveTask] = []
         self._ended: dict[str, EndedTask] = {}
+        self._wishes: dict[str, TaskWish] = {}
 
     @property
     def current(self) -> ActiveTask | None:
-        """The task whose rounds are run."""
-        return self._tasks[0] if self._tasks else None
+        """The task whose rounds are run: the first that is not paused."""
+        return next((task for task in self._tasks if not self.is_paused(task.spec.name)), None)
 
     @property
     def most_sleep_s(self) -> int:
@@ -83,6 +85,18 @@ class TaskBook:
             return [*kept, TaskEnded(task=spec.name, outcome=state.outcome, reason=reason)]
         self._tasks.append(task)
         return [*kept, task_report(spec, task.privacy, state.committed)]
+
+    def wish(self, name: str, wish: TaskWish) -> None:
+        """Note what the operator wants of a task, which need not be here yet."""
+        self._wishes[name] = wish
+
+    def is_paused(self, name: str) -> bool:
+        """Tell whether a task waits for its operator."""
+        return self._wishes.get(name) is TaskWish.PAUSE
+
+    def is_cancelled(self, name: str) -> bool:
+        """Tell whether the operator wants an end of a task."""
+        return self._wishes.get(name) is TaskWish.CANCEL
 
     def find(self, name: str) -> ActiveTask | None:
         """Return a task that is worked on."""

@@ -21,7 +21,18 @@ from edgefl.errors import ConfigError, EdgeflError
 NOTICE_S: Final = 10.0
 _LOOK_S: Final = 0.2
 _SHOWN: Final = frozenset(
-    {"phase", "round", "waiting", "evaluated", "task", "task-ended", "task-refused", "gateway"}
+    {
+        "phase",
+        "round",
+        "resumed",
+        "waiting",
+        "evaluated",
+        "gateway",
+        "task",
+        "task-wish",
+        "task-refused",
+        "task-ended",
+    }
 )
 _EXIT_CODES: Final = {"done": 0, "budget": 3}
 _FAILED: Final = 1

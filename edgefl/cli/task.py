@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgefl.cli.options import add_common, add_json, default_state_dir
+from edgefl.cli.task_control import add_control
 from edgefl.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the sub-commands."""
     commands = parser.add_subparsers(metavar="ACTION", required=True)
     _add_submit(commands)
+    add_control(commands)
     listing = commands.add_parser(
         "list", help="list the tasks of a gateway", description="List the tasks of a gateway."
     )
