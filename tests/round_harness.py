@@ -162,10 +162,17 @@ class RoundHarness:
         self.unmask_jobs: list[UnmaskJob] = []
         self.outcome: RoundFinished | None = None
         self.was_charged = False
-        self.aggregator = AggregatorRound(setup=self.setup(), offline=offline, now_s=self.now_s)
+        self.opened_with = self.setup()
+        self.aggregator = self.new_aggregator(offline)
         for name in self.devices:
             self._send_down(name, self.aggregator.call)
         self._carry_out(self.aggregator.begin(self.now_s))
+
+    def new_aggregator(self, offline: frozenset[str]) -> AggregatorRound:
+        """Return the aggregator's half of the attempt, from its beginning."""
+        return AggregatorRound(
+            setup=self.opened_with, offline=offline, now_s=self.now_s, keeps_journal=True
+        )
 
     def setup(self) -> RoundSetup:
         """Return the gateway's decisions for the attempt."""

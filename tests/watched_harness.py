@@ -9,9 +9,19 @@ import functools
 
 from edgefl.errors import RemoteProtocolError, WireError
 from edgefl.protocol.certificate import certificate_statement
-from edgefl.protocol.events import Masked, MaskJob, Persist
+from edgefl.protocol.events import (
+    AggregatorEffect,
+    Cancelled,
+    Charge,
+    Charged,
+    Masked,
+    MaskJob,
+    Persist,
+)
 from edgefl.protocol.member_keys import MemberKeys
 from edgefl.protocol.messages import DeviceMessage
+from edgefl.protocol.reasons import AbortReason
+from edgefl.protocol.round_journal import JournalPart, decode_entry, encode_entry
 from edgefl.protocol.round_messages import MaskedInput, RevealedShares, SharedKeys, SurvivorVote
 from edgefl.protocol.round_setup import RoundSetup
 from edgefl.protocol.wire import decode, encode
@@ -21,7 +31,17 @@ from tests.round_watch import RoundWatch, broken
 
 
 class QuickHarness(RoundHarness):
-    """Each attempt is a round of its own; devices' flash is compared, not read back."""
+    """Each attempt is a round of its own; devices' flash is compared, not read back.
+
+    The gateway stores its journal before it says anything, as batches are.
+
+    Attributes:
+        saves_inputs: The sum is stored with every masked input; else when their phase closes.
+        dies_before_commit: What the gateway does next is never stored, and never said.
+    """
+
+    saves_inputs = True
+    dies_before_commit = False
 
     def setup(self) -> RoundSetup:
         setup = super().setup()
@@ -41,6 +61,39 @@ class QuickHarness(RoundHarness):
         stored = encode(self.keys.to_list())
         self.keys = MemberKeys.from_value(decode(stored), self.keys.roster)
         self.start_attempt(offline)
+
+    def start_attempt(self, offline: frozenset[str] = frozenset()) -> None:
+        self.stored: list[bytes] = []
+        self.stored_total: bytes | None = None
+        super().start_attempt(offline)
+
+    def gateway_resumes(self) -> None:
+        """Die, and go on with the round from what is stored."""
+        self.charges.clear()
+        self.unmask_jobs.clear()
+        self.timer_s = None
+        self.aggregator = self.new_aggregator(frozenset())
+        entries = tuple(decode_entry(entry) for entry in self.stored)
+        self.aggregator.replay(JournalPart(entries=entries, total=self.stored_total), self.now_s)
+        self._carry_out(self.aggregator.resume(self.now_s))
+
+    def _carry_out(self, effects: tuple[AggregatorEffect, ...]) -> None:
+        if self.dies_before_commit:
+            return
+        part = self.aggregator.take_journal(with_inputs=self.saves_inputs)
+        self.stored += [encode_entry(entry) for entry in part.entries]
+        self.stored_total = self.stored_total if part.total is None else part.total
+        for effect in effects:
+            if isinstance(effect, Charge) and self.was_charged:
+                self._find_row(effect)
+            else:
+                super()._carry_out((effect,))
+
+    def _find_row(self, effect: Charge) -> None:
+        """The ledger row was written in an earlier life; fewer survivors would have less noise."""
+        is_covered = effect.n_survivors >= self.charged_survivors[-1]
+        lost = Cancelled(reason=AbortReason.GATEWAY_RESTARTED)
+        self.tell(Charged() if is_covered else lost)
 
     def deliver_damaged(self, packet: Packet, payload: bytes) -> None:
         """Deliver other bytes than were sent; they must be refused, and change nothing."""

@@ -26,6 +26,7 @@ from edgefl.protocol.epoch_messages import EpochClosed
 from edgefl.protocol.events import TimerFired, Unmasked, UnmaskJob
 from edgefl.protocol.mask_keys import MaskKeyBatch
 from edgefl.protocol.reasons import Phase
+from edgefl.protocol.round_journal import JournalEntry, RoundJournal, Took
 from edgefl.protocol.round_messages import RoundClosed, SurvivorProposal, UnmaskRequest
 from edgefl.protocol.round_phases import MaskedInputPhase
 from edgefl.secagg import session as secagg_session
@@ -227,6 +228,25 @@ def looks_at_no_signature() -> Fault:
     return mock.patch("edgefl.protocol.envelope.verify", return_value=True)
 
 
+def forgets_the_stored_sum() -> Fault:
+    return mock.patch(
+        "edgefl.protocol.collection.SessionCollection.restore_total", return_value=None
+    )
+
+
+def stores_the_sum_without_its_members() -> Fault:
+    note = RoundJournal.note
+
+    def note_all_but_inputs(journal: RoundJournal, entry: JournalEntry) -> None:
+        is_input = isinstance(entry, Took) and entry.input_digest is not None
+        note(journal, entry)
+        if is_input:
+            journal._move_inputs()
+            journal._entries.pop()
+
+    return mock.patch.object(RoundJournal, "note", note_all_but_inputs)
+
+
 FAULTS = [
     Planted(plant=plant, machine=machine, promise=promise)
     for plant, machine, promise in (
@@ -251,6 +271,8 @@ FAULTS = [
         (draws_the_same_randomness_twice, RoundMachine, "keystream is never reused"),
         (shows_its_nonce_for_every_record, HostileMachine, "one record per key epoch"),
         (looks_at_no_signature, RoundMachine, "damaged bytes are refused"),
+        (forgets_the_stored_sum, RoundMachine, "SUM_CHECK_FAILED"),
+        (stores_the_sum_without_its_members, RoundMachine, "SUM_CHECK_FAILED|no end from"),
     )
 ]
 
@@ -262,6 +284,7 @@ SLOW = (
     goes_on_with_any_number_of_survivors,
     reveals_for_any_number_of_survivors,
     signs_every_list,
+    stores_the_sum_without_its_members,
     waits_for_ever_for_masked_inputs,
 )
 

@@ -260,6 +260,30 @@ class RoundMachine(RuleBasedStateMachine):
         """Let a phase end without those that did not make it."""
         self.harness.fire_timer()
 
+    @rule(saves_inputs=st.booleans())
+    def gateway_resumes(self, saves_inputs: bool) -> None:
+        """It dies between two batches, and goes on with the round."""
+        if self.harness.outcome is None:
+            self.harness.gateway_resumes()
+        self.harness.saves_inputs = saves_inputs
+
+    @precondition(lambda self: self.harness.outcome is None)
+    @rule(choice=CHOICES)
+    def gateway_dies_before_commit(self, choice: int) -> None:
+        """What it did last is stored nowhere, but for a row of the ledger; nobody was told."""
+        harness = self.harness
+        harness.dies_before_commit = True
+        if harness.charges:
+            harness.charge()
+        elif harness.unmask_jobs:
+            harness.unmask()
+        elif harness.packets:
+            harness.deliver(choice % len(harness.packets))
+        else:
+            harness.fire_timer()
+        harness.dies_before_commit = False
+        harness.gateway_resumes()
+
     @precondition(lambda self: self.harness.attempt < self.most_rounds)
     @rule()
     def gateway_restarts(self) -> None:
