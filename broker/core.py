@@ -341,11 +341,12 @@ class GatewayCore:
         if self._tasks.current is None:
             self._notices.restart(now_s)
         effects, name = self._tasks.take_up(event), event.spec.name
+        if self._tasks.is_cancelled(name):
+            return [*effects, *self._rounds.cancel(name, now_s)]
         task = self._tasks.find(name) if self._left.is_of(name) else None
         if task is not None and self._left.take_up(task, now_s):
             self._tasks.put_first(task)
-        cancelled = self._rounds.cancel(name, now_s) if self._tasks.is_cancelled(name) else []
-        return [*effects, *cancelled]
+        return effects
 
     def _on_wish(self, event: TaskWished, now_s: float) -> list[GatewayEffect]:
         is_news = self._tasks.find(event.task) is not None
