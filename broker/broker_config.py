@@ -195,27 +195,49 @@ def nats_config(
     return "\n".join(lines) + "\n"
 
 
-def nats_users(fleet: FleetName, devices: Sequence[str], claims: Sequence[str]) -> str:
-    """Return the users of a NATS node: each certificate's name with the topics that it opens.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetNames:
+    """Whom a broker lets in for one fleet.
 
-    Args:
+    Attributes:
         fleet: The fleet's name.
         devices: Names of devices; those that will be enrolled later may be among them.
         claims: Names of claims that may still be used.
     """
-    own = _subject(f"{PREFIX}/{fleet}")
-    users = [_nats_user("aggregator", [f"{own}.>"], [f"{own}.>"])]
-    shared = [f"{own}.m", f"{own}.m.>", f"{own}.r.*.call", f"{own}.agg"]
-    for device in sorted(devices):
-        mine = f"{own}.d.{_subject(device)}"
-        writes = [f"{mine}.{kind}" for kind in ("st", "q", "kb", "up.>")]
-        users.append(_nats_user(device, writes, [f"{mine}.c", *shared]))
-    for claim in sorted(claims):
-        mine = f"{own}.enrol.{_subject(claim)}"
-        users.append(_nats_user(claim, [f"{mine}.q"], [f"{mine}.c"]))
+
+    fleet: FleetName
+    devices: Sequence[str] = ()
+    claims: Sequence[str] = ()
+
+
+def nats_users(fleets: Sequence[FleetNames]) -> str:
+    """Return the users of a NATS node: each certificate's name with the topics that it opens.
+
+    Args:
+        fleets: One, or the shards of a fleet, which have one operator and one authority. Their
+            gateways may use each other's topics, their devices may not.
+    """
+    writes: dict[str, list[str]] = {"aggregator": []}
+    reads: dict[str, list[str]] = {"aggregator": []}
+    for names in fleets:
+        own = _subject(f"{PREFIX}/{names.fleet}")
+        writes["aggregator"].append(f"{own}.>")
+        reads["aggregator"].append(f"{own}.>")
+        shared = [f"{own}.m", f"{own}.m.>", f"{own}.r.*.call", f"{own}.agg"]
+        for device in names.devices:
+            mine = f"{own}.d.{_subject(device)}"
+            kinds = ("st", "q", "kb", "up.>")
+            writes.setdefault(device, []).extend(f"{mine}.{kind}" for kind in kinds)
+            reads.setdefault(device, []).extend([f"{mine}.c", *shared])
+        for claim in names.claims:
+            mine = f"{own}.enrol.{_subject(claim)}"
+            writes.setdefault(claim, []).append(f"{mine}.q")
+            reads.setdefault(claim, []).append(f"{mine}.c")
+    users = [_nats_user(name, writes[name], reads[name]) for name in sorted(writes)]
+    called = ", ".join(names.fleet for names in fleets)
     return "\n".join(
         [
-            f"# Users of the fleet {fleet}; after a change: nats-server --signal reload",
+            f"# Users of {called}; after a change: nats-server --signal reload",
             "accounts {",
             "  EDGEFL {",
             "    jetstream: enabled",

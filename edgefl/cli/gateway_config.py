@@ -15,7 +15,7 @@ from edgefl.protocol import topics
 from edgefl.transport.broker_url import is_loopback, require_port
 
 if TYPE_CHECKING:
-    from broker.broker_config import BrokerFiles, Listener, NatsNode
+    from broker.broker_config import BrokerFiles, FleetNames, Listener, NatsNode
 
 _MQTT_PORT = 8883
 _TRIAL_PORT = 1883
@@ -58,6 +58,14 @@ def add_config(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         type=Path,
         help="file with the names of devices, one a line, that are not enrolled yet: NATS lets "
         "only those in that its configuration names",
+    )
+    nats.add_argument(
+        "--shard",
+        action="append",
+        default=[],
+        metavar="FLEET=STATE",
+        help="another fleet on the same nodes, with its gateway's folder; its authority must be "
+        "the same (docs/operations.md); may be repeated",
     )
     nats.add_argument("--cluster-port", type=int, default=_CLUSTER_PORT, help="among the nodes")
     nats.add_argument(
@@ -123,7 +131,7 @@ def write_nats(options: argparse.Namespace) -> int:
         _write(out / f"{node.name}.conf", text)
         commands.append(f"nats-server -c {out / f'{node.name}.conf'}")
     if users is not None:
-        _write(out / users, nats_users(fleet, _device_names(options), _claim_names(options)))
+        _write(out / users, nats_users(_fleets(options)))
     _say(options, _urls(options, hosts, [node.listener for node in nodes]), commands)
     return 0
 
@@ -218,22 +226,55 @@ def _write_certificates(
     return files
 
 
-def _device_names(options: argparse.Namespace) -> list[str]:
-    """Return the devices that were enrolled, and those that are to be.
+def _fleets(options: argparse.Namespace) -> "list[FleetNames]":
+    """Return whom the nodes let in.
 
     Raises:
-        ConfigError: The file cannot be read, or a name in it is none.
+        ConfigError: E-BROKER-CONFIG, a shard is malformed or has another authority.
     """
-    names = set(_enrolled(options.state or default_state_dir("gateway")))
-    if options.devices is not None:
-        try:
-            lines = options.devices.read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
+    from broker.broker_config import FleetNames
+    from broker.tls_folder import TlsFolder
+
+    first = options.state or default_state_dir("gateway")
+    states = {topics.parse_fleet(options.fleet): first}
+    for text in options.shard:
+        name, equals, folder = text.partition("=")
+        fleet = topics.parse_fleet(name)
+        if not equals or not folder or fleet in states:
+            raise ConfigError("E-BROKER-CONFIG", "FLEET=STATE, each fleet once", repr(text[:80]))
+        states[fleet] = Path(folder)
+        if TlsFolder(states[fleet]).trusted != TlsFolder(first).trusted:
             raise ConfigError(
-                "E-DEVICES-FILE", f"names, one a line, in {options.devices}", str(error)
-            ) from error
-        names.update(topics.parse_device_id(line.strip()) for line in lines if line.strip())
-    return sorted(names)
+                "E-BROKER-CONFIG",
+                "one authority for all fleets on a broker",
+                f"another one in {folder}",
+                "copy the folder tls of the first gateway before 'edgefl gateway init'",
+            )
+    announced = _announced(options.devices)
+    return [
+        FleetNames(
+            fleet=fleet,
+            devices=sorted({*_enrolled(state), *announced}),
+            claims=_claim_names(state),
+        )
+        for fleet, state in states.items()
+    ]
+
+
+def _announced(path: Path | None) -> list[str]:
+    """Return the devices that are to be enrolled.
+
+    Raises:
+        ConfigError: E-DEVICES-FILE, it cannot be read; or a name in it is none.
+    """
+    if path is None:
+        return []
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        expected = f"names, one a line, in {path}"
+        raise ConfigError("E-DEVICES-FILE", expected, str(error)) from error
+    return [topics.parse_device_id(line.strip()) for line in lines if line.strip()]
 
 
 def _enrolled(state_dir: Path) -> Sequence[str]:
@@ -250,11 +291,10 @@ def _enrolled(state_dir: Path) -> Sequence[str]:
     return [record.device for record in records if record.admission is Admission.ACCEPTED]
 
 
-def _claim_names(options: argparse.Namespace) -> list[str]:
+def _claim_names(state_dir: Path) -> list[str]:
     from broker.claims import read_claims
 
-    claims = read_claims(options.state or default_state_dir("gateway"))
-    return sorted(name for name, claim in claims.items() if not claim.is_revoked)
+    return sorted(name for name, claim in read_claims(state_dir).items() if not claim.is_revoked)
 
 
 def _urls(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from edgefl.cli.options import add_common, add_json, default_state_dir
 from edgefl.cli.task_control import add_control
+from edgefl.cli.task_merge import add_merge
 from edgefl.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_json(result)
     add_common(result)
     result.set_defaults(run=run_result)
+    add_merge(commands)
 
 
 def _add_submit(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
