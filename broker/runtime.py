@@ -7,7 +7,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,7 +134,7 @@ class GatewayRuntime:
         for event in await asyncio.to_thread(self._operator.look):
             await self._events.put(event)
         transport = self._link.transport
-        with (settings.state_dir / "events.jsonl").open("a", buffering=1) as log:
+        with _open_log(settings.state_dir / "events.jsonl") as log:
             self._log = log
             try:
                 self._watch = self._make_watch()
@@ -394,6 +394,19 @@ class GatewayRuntime:
         if self._watch is not None:
             self._watch.on_report(report)
         self._on_report(report)
+
+
+@contextlib.contextmanager
+def _open_log(path: Path) -> Iterator[TextIO]:
+    """Open a file that lines are added to, each at once."""
+    log = path.open("a", buffering=1)
+    try:
+        yield log
+    finally:
+        # What could not be written was said by name when it was tried; the rest of it is tried
+        # again here, and must not take that error's place.
+        with contextlib.suppress(OSError):
+            log.close()
 
 
 def _finite(value: Json) -> Json:
