@@ -531,7 +531,7 @@ class MqttEndpoint:
     def stats(self) -> dict[str, int]:
         """Return counters and present sizes by name."""
     def connections(self) -> list[tuple[str, str | None, str | None, int, int]]:
-        """Return client id, identity, address (None: away), queued messages and bytes by session."""
+        """Return client id, identity, address (None: away), queued messages, bytes by session."""
     def close(self) -> None:
         """Say goodbye to every client and end all threads; waits three seconds at most."""
 

@@ -96,13 +96,13 @@ fn is_name(text: &str) -> bool {
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {
-    let all: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let digit = |value: u8| char::from(b"0123456789abcdef"[usize::from(value & 0x0F)]);
+    let all: String = bytes
+        .iter()
+        .flat_map(|&byte| [digit(byte >> 4), digit(byte)])
+        .collect();
     let short = all.trim_start_matches('0');
-    if short.is_empty() {
-        "0".to_owned()
-    } else {
-        short.to_owned()
-    }
+    if short.is_empty() { "0" } else { short }.to_owned()
 }
 
 #[cfg(test)]

@@ -159,19 +159,16 @@ fn admit(
         return refuse(Reason::ClientIdNotValid, "the client id is too long");
     }
     let peer = match certified {
-        None => hub.rules.local_peer(&request.client_id),
-        Some(certified) => {
-            match hub
-                .rules
-                .certified_peer(&certified.common_name, &request.client_id)
-            {
-                Some(peer) => peer,
-                None => {
-                    let told = "the client id is not the certificate's";
-                    return refuse(Reason::ClientIdNotValid, told);
-                }
-            }
-        }
+        None => Some(hub.rules.local_peer(&request.client_id)),
+        Some(certified) => hub
+            .rules
+            .certified_peer(&certified.common_name, &request.client_id),
+    };
+    let Some(peer) = peer else {
+        return refuse(
+            Reason::ClientIdNotValid,
+            "the client id is not the certificate's",
+        );
     };
     let identity = peer.identity().map(Arc::<str>::from);
     let serial = certified.map(|certified| certified.serial.as_str());

@@ -213,7 +213,7 @@ impl Hub {
                 None => None,
             }
         });
-        self.settle(&mut state, session, now);
+        settle(&mut state, session, now);
         drop(state);
         if let Some(will) = will {
             self.publish_will(session, will_message(will, now));
@@ -225,23 +225,6 @@ impl Hub {
             reason,
             code,
         });
-    }
-
-    /// Ends a session whose time is over, or sets its timers.
-    fn settle(&self, state: &mut State, session: &Arc<Session>, now: Instant) {
-        let (ends_at, will_at) = session.with(|inner| {
-            if inner.attachment.is_some() {
-                return (None, None);
-            }
-            (inner.ends_at, inner.will_at)
-        });
-        if ends_at.is_some_and(|at| at <= now) {
-            remove(state, session);
-            return;
-        }
-        for at in [ends_at, will_at].into_iter().flatten() {
-            state.timers.set(at, session.id);
-        }
     }
 
     /// Does what time has made due: wills, ends of sessions, reports of uploads.
@@ -264,7 +247,7 @@ impl Hub {
                         None
                     }
                 });
-                self.settle_due(&mut state, &session, now);
+                settle(&mut state, &session, now);
                 wills.extend(will.map(|will| (session, will)));
             }
         }
@@ -275,14 +258,6 @@ impl Hub {
             for report in sink.due() {
                 self.gateway.notice(Event::Upload(report));
             }
-        }
-    }
-
-    fn settle_due(&self, state: &mut State, session: &Arc<Session>, now: Instant) {
-        let is_over = session
-            .with(|inner| inner.attachment.is_none() && inner.ends_at.is_some_and(|at| at <= now));
-        if is_over {
-            remove(state, session);
         }
     }
 
@@ -391,6 +366,21 @@ fn will_message(will: Will, now: Instant) -> Message {
         retain: will.retain,
         expires: will.expiry_s.and_then(|seconds| after(now, seconds)),
         properties: will.properties,
+    }
+}
+
+/// Ends a session without a connection whose time is over, or sets its timers.
+fn settle(state: &mut State, session: &Arc<Session>, now: Instant) {
+    let (ends_at, will_at) = session.with(|inner| match inner.attachment {
+        Some(_) => (None, None),
+        None => (inner.ends_at, inner.will_at),
+    });
+    if ends_at.is_some_and(|at| at <= now) {
+        remove(state, session);
+        return;
+    }
+    for at in [ends_at, will_at].into_iter().flatten() {
+        state.timers.set(at, session.id);
     }
 }
 

@@ -14,6 +14,8 @@ use crate::router::{SessionId, Subscription};
 
 /// Bounds of one session's queue.
 #[derive(Debug, Clone)]
+// They are all upper bounds, and say so where they are used.
+#[allow(clippy::struct_field_names)]
 pub(crate) struct QueueLimits {
     /// Messages that wait.
     pub(crate) max_messages: usize,

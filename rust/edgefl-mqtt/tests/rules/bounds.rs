@@ -171,7 +171,7 @@ fn a_client_that_takes_nothing_is_cut_off() {
     let mut device = lab.client(V5, "edgefl-f-a", &connect);
     device.subscribe("efl/1/f/d/a/c", 0);
     for _ in 0..200 {
-        lab.publish("efl/1/f/d/a/c", &[0; 100_000], 0);
+        lab.publish("efl/1/f/d/a/c", &vec![0; 100_000], 0);
     }
     assert!(lab.stat("queued_bytes") <= 2 << 20);
     let reason = lab.event(|event| match event {
