@@ -199,6 +199,16 @@ class GatewayCore:
         """The tasks that are over; for reading."""
         return self._tasks.ended
 
+    def transfer_counts(self) -> dict[str, int]:
+        """Return how many transfers go on, by their kind; for reading."""
+        uploads = self._uploads
+        return {
+            "uploads_active": uploads.active_count,
+            "uploads_waiting": uploads.waiting_count,
+            "chunks_refused": sum(uploads.refused_chunks.values()),
+            "downloads_active": self._mailer.downloads.active_count,
+        }
+
     def is_paused(self, task: str) -> bool:
         """Tell whether a task waits for its operator; for reading."""
         return self._tasks.is_paused(task)

@@ -147,7 +147,7 @@ class LiveStatus:
                 kind=self._link.kind,
                 addresses=self._link.addresses,
                 is_linked=core.is_linked,
-                counters=self._link.counters(),
+                counters={**core.transfer_counts(), **self._link.counters()},
             ),
             devices=counts,
             key_epoch_members=None if keys is None else len(keys.devices),

@@ -161,7 +161,7 @@ class _Gauges(Collector):
         )
         yield _labelled(
             "edgefl_endpoint",
-            "Counters of the embedded endpoint.",
+            "Transfers under way, and counters of the endpoint.",
             "counter",
             facts.broker.counters,
         )

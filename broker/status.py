@@ -85,7 +85,7 @@ class BrokerFact:
         kind: "endpoint" for its own, "external" for another's.
         addresses: Where it listens.
         is_linked: None where the gateway does not run.
-        counters: Of the endpoint: connections, queued messages and so on.
+        counters: Of transfers and of the endpoint: connections, queued messages and so on.
     """
 
     kind: str
