@@ -3,33 +3,28 @@
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from broker.config import Listening
+from broker.config import Limits, Listening
 from broker.core import GatewayCore
-from broker.embedded import EmbeddedBroker
-from broker.endpoint import EmbeddedEndpoint
+from broker.endpoint_link import EndpointLink
 from broker.events import Reported
 from broker.external import ExternalBroker
 from broker.gateway_identity import load_gateway_identity, write_public_key
 from broker.gateway_link import GatewayLink
+from broker.gateway_state import GatewayState, skip_what_may_be_used
 from broker.http_server import HttpSettings
-from broker.ledger import LedgerFile
+from broker.ledger_store import LEDGER_FILE, LedgerCopy, WitnessedLedger, open_ledger
 from broker.operator_desk import OperatorDesk
 from broker.runtime import GatewayRuntime, RuntimeSettings
 from broker.settings import GatewaySettings
 from broker.tls_authority import TlsAuthority
 from broker.tls_folder import TlsFolder
+from broker.uploads import STAGE_BLOBS, STAGE_BYTES
 from edgefl import __version__
-from edgefl._native import Seed
+from edgefl._native import Seed, UploadStage
 from edgefl.errors import EnvironmentProblem
-from edgefl.privacy.ledger import Ledger, LedgerEntry, Release
-from edgefl.storage.base import KeyValueStore
-from edgefl.storage.batch import BatchStore
-from edgefl.storage.sqlite import open_sqlite
 from edgefl.transport.broker_url import BrokerAddress
 from edgefl.transport.tls import TlsSettings
 from edgefl.types import FleetName
-
-_LEDGER_WITNESS = "ledger-witness"
 
 
 class GatewayEntropy:
@@ -49,6 +44,7 @@ async def run_gateway(
     stop_when_idle: bool,
     on_report: Callable[[Reported], None],
     names: Sequence[str] = (),
+    limits: Limits | None = None,
     http: HttpSettings | None = None,
     brokers: tuple[BrokerAddress, ...] = (),
     accepted: Collection[str] = (),
@@ -64,22 +60,25 @@ async def run_gateway(
         on_report: Called with each line for the operator.
         names: Names and addresses for the server's certificate, on a gateway that `init` set up;
             empty for a first run, where every device that says hello may take part.
+        limits: Bounds of its own endpoint; None takes the usual ones.
         http: Where the status page is served; None serves none.
-        brokers: Of others, to run the fleet over; empty starts one of its own on `port`.
+        brokers: Of others, to run the fleet over; empty uses its own endpoint.
         accepted: Codes of what the operator knows to be unsafe about these and takes.
 
     Raises:
         EdgeflError: The state is damaged or in use, the port is taken, the disk is full.
     """
     _make_folder(state_dir)
-    store = BatchStore(
-        open_sqlite(state_dir / "gateway.sqlite", namespace="gateway"), namespace="gateway"
-    )
+    state = GatewayState(state_dir)
+    store, is_older = state.store, state.aside is not None
     try:
-        with _open_ledger(state_dir / "ledger.jsonl", store) as ledger:
+        copy = LedgerCopy(store)
+        with open_ledger(state_dir / LEDGER_FILE, copy, is_state_older=is_older) as ledger:
+            skip_what_may_be_used(store, ledger.ledger, is_older=is_older)
             identity = load_gateway_identity(store)
             write_public_key(state_dir, identity.public_key)
             tls = TlsFolder(state_dir) if names else None
+            stage = UploadStage(STAGE_BYTES, STAGE_BLOBS)
             core = GatewayCore(
                 settings=GatewaySettings(
                     fleet=fleet,
@@ -89,9 +88,21 @@ async def run_gateway(
                     least_agent_version=__version__,
                 ),
                 store=store,
-                ledger=WitnessedLedger(ledger, store),
+                ledger=WitnessedLedger(ledger, copy),
                 entropy=GatewayEntropy(),
+                stage=stage,
             )
+            if brokers:
+                link: GatewayLink = _external_link(state_dir, fleet, brokers, accepted)
+            else:
+                link = EndpointLink(
+                    fleet=fleet,
+                    listening=listening,
+                    topics=core.topics,
+                    stage=stage,
+                    tls=tls,
+                    max_connections=(limits or Limits()).connections,
+                )
             runtime = GatewayRuntime(
                 settings=RuntimeSettings(
                     fleet=fleet,
@@ -100,7 +111,7 @@ async def run_gateway(
                     http=http,
                 ),
                 core=core,
-                link=_make_link(state_dir, fleet, listening, brokers, accepted),
+                link=link,
                 operator=OperatorDesk(
                     state_dir,
                     tls=tls,
@@ -108,25 +119,20 @@ async def run_gateway(
                     names=names,
                     behind_count=lambda: core.behind_count,
                 ),
-                commit=store.batch.commit,
+                commit=state.commit,
                 on_report=on_report,
             )
             await runtime.run()
     finally:
-        store.close()
+        state.close()
 
 
-def _make_link(
+def _external_link(
     state_dir: Path,
     fleet: FleetName,
-    listening: Listening,
     brokers: tuple[BrokerAddress, ...],
     accepted: Collection[str],
-) -> GatewayLink:
-    """Return what brings the gateway's messages."""
-    if not brokers:
-        port = listening.mqtt_port or 0
-        return EmbeddedBroker(EmbeddedEndpoint(port=port, state_dir=state_dir / "broker"), fleet)
+) -> ExternalBroker:
     tls = None
     if TlsFolder.exists(state_dir):
         folder = TlsFolder(state_dir)
@@ -148,43 +154,3 @@ def _make_folder(state_dir: Path) -> None:
             error.strerror or str(error),
             "choose another --state",
         ) from error
-
-
-class WitnessedLedger:
-    """The ledger file, with its length and head repeated in the state database.
-
-    A ledger that was cut back or replaced behind the gateway's back is so refused at the next
-    start.
-    """
-
-    def __init__(self, file: LedgerFile, store: KeyValueStore) -> None:
-        """Wrap an open ledger."""
-        self._file = file
-        self._store = store
-
-    @property
-    def ledger(self) -> Ledger:
-        """The entries so far."""
-        return self._file.ledger
-
-    def append(self, release: Release) -> LedgerEntry:
-        """Charge one release durably, then note the new head."""
-        entry = self._file.append(release)
-        _remember(self._store, self._file.ledger)
-        return entry
-
-
-def _open_ledger(path: Path, store: KeyValueStore) -> LedgerFile:
-    witness = store.get(_LEDGER_WITNESS)
-    if witness is None and not path.exists():
-        file = LedgerFile.create(path)
-        _remember(store, file.ledger)
-        return file
-    if witness is None:
-        return LedgerFile.open(path)
-    length, _, head = witness.decode().partition(" ")
-    return LedgerFile.open(path, (int(length), head))
-
-
-def _remember(store: KeyValueStore, ledger: Ledger) -> None:
-    store.put(_LEDGER_WITNESS, f"{len(ledger)} {ledger.head}".encode())

@@ -34,7 +34,8 @@ _OLDEST_CLOCK = datetime.datetime(2025, 1, 1, tzinfo=datetime.UTC)
 _REQUIRED = {"numpy": "numpy", "cbor2": "cbor2", "paho.mqtt.client": "paho-mqtt"}
 _PURPOSES = {
     "onnx": "edgefl model prepare",
-    "amqtt": "edgefl gateway run",
+    "uvicorn": "edgefl gateway run",
+    "prometheus_client": "edgefl gateway run",
     "matplotlib": "plots",
 }
 
@@ -84,6 +85,7 @@ def _all_checks(state_dir: Path, port: int, *, runs_selftest: bool) -> Iterator[
     yield check_python()
     yield check_word_size(sys.maxsize, platform.machine())
     yield check_native()
+    yield check_endpoint()
     yield check_owner(edgefl.second_owner(Path(edgefl.__file__).parent.parent), _owners())
     for module, distribution in _REQUIRED.items():
         yield check_required(module, distribution)
@@ -129,6 +131,19 @@ def check_native() -> Check:
     backends: dict[str, list[str]] = native.backends()
     found = ", ".join(f"{prg} {names[0]}" for prg, names in sorted(backends.items()))
     return Check(name="native core", status=Status.OK, found=found)
+
+
+def check_endpoint() -> Check:
+    """Tell whether this build can be a gateway by itself; devices need no endpoint."""
+    name = "MQTT endpoint"
+    try:
+        native = importlib.import_module("edgefl._native")
+    except ImportError:
+        return Check(name=name, status=Status.NOTE, found="no native core")
+    if hasattr(native, "MqttEndpoint"):
+        return Check(name=name, status=Status.OK, found="in the native core")
+    advice = "a gateway on this machine needs another build, or a broker of others"
+    return Check(name=name, status=Status.NOTE, found="not in this build", advice=advice)
 
 
 def check_owner(other: str | None, owners: list[str]) -> Check:

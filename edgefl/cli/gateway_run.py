@@ -64,6 +64,7 @@ def run_gateway_command(options: argparse.Namespace) -> int:
                 stop_when_idle=options.stop_when_idle,
                 on_report=show,
                 names=() if config is None else config.names,
+                limits=None if config is None else config.limits,
                 brokers=brokers,
                 accepted=options.accept_finding,
                 http=http,

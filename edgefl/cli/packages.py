@@ -7,7 +7,8 @@ from edgefl.errors import EnvironmentProblem
 EXTRAS = {
     "onnxruntime": "onnx",
     "onnx": "prepare",
-    "amqtt": "gateway",
+    "uvicorn": "gateway",
+    "prometheus_client": "gateway",
     "matplotlib": "plots",
     "ai_edge_litert": "litert",
     "tflite_runtime": "tflite",

@@ -23,7 +23,6 @@ _COMPLETES = {
     SurvivorVote.kind: Phase.CERTIFICATE,
     RevealedShares.kind: Phase.UNMASKING,
 }
-BROKER = "the broker"
 GATEWAY = "the gateway"
 
 
@@ -41,7 +40,7 @@ class Kill:
     """Somebody to kill now.
 
     Attributes:
-        victim: A device, `BROKER` or `GATEWAY`.
+        victim: A device, or `GATEWAY`.
         phase: The phase in which it dies.
         round_number: The round of that phase.
     """
@@ -58,16 +57,14 @@ class KillPlan:
     Attributes:
         wanted: How many devices are to die, by round and phase.
         phases: Of a round, in order.
-        broker_round: Round in which the broker dies; 0 for none.
-        gateway_round: Round in which the gateway dies; 0 for none.
+        gateway_deaths: In which rounds the gateway dies, and in which phase. It dies with the first
+            device that is seen to have completed the phase before.
     """
 
     wanted: dict[tuple[int, Phase], int]
     phases: tuple[Phase, ...]
-    broker_round: int
-    gateway_round: int
+    gateway_deaths: dict[int, Phase]
     _killed: set[str] = field(default_factory=set)
-    _struck: set[str] = field(default_factory=set)
 
     def on_seen(self, seen: Seen) -> Kill | None:
         """Decide whether a device that was just seen dies now."""
@@ -75,24 +72,15 @@ class KillPlan:
         if phase is None or seen.device in self._killed:
             return None
         round_number = seen.round_number + (1 if phase is Phase.CHECK_IN else 0)
-        if seen.kind == SharedKeys.kind:
-            big = self._strike(round_number)
-            if big is not None:
-                return big
+        if self.gateway_deaths.get(round_number) is phase:
+            del self.gateway_deaths[round_number]
+            return Kill(victim=GATEWAY, phase=phase, round_number=round_number)
         left = self.wanted.get((round_number, phase), 0)
         if left == 0:
             return None
         self.wanted[round_number, phase] = left - 1
         self._killed.add(seen.device)
         return Kill(victim=seen.device, phase=phase, round_number=round_number)
-
-    def _strike(self, round_number: int) -> Kill | None:
-        """Kill the broker or the gateway in the middle of a round."""
-        for victim, chosen in ((BROKER, self.broker_round), (GATEWAY, self.gateway_round)):
-            if chosen == round_number and victim not in self._struck:
-                self._struck.add(victim)
-                return Kill(victim=victim, phase=Phase.MASKED_INPUT, round_number=round_number)
-        return None
 
     def _next_phase(self, kind: int) -> Phase | None:
         """Return the phase in which a device dies that is killed after such a message."""
@@ -125,8 +113,8 @@ def make_kill_plan(
     """Spread the kills over the run.
 
     Every phase loses a device in a round of its own, then one round loses one in each phase at
-    once (at least four of 16), and a late one loses four before their masked input. Broker and
-    gateway die once.
+    once (at least four of 16), and a late one loses four before their masked input. The gateway,
+    and its MQTT with it, dies twice: before masked inputs come, and while they are summed.
 
     Args:
         rounds: Rounds of the task.
@@ -152,4 +140,5 @@ def make_kill_plan(
     for phase in phases:
         want(0.5, phase, 1)
     want(0.85, Phase.MASKED_INPUT, 4)
-    return KillPlan(wanted=wanted, phases=phases, broker_round=at(0.6), gateway_round=at(0.7))
+    deaths = {at(0.6): Phase.MASKED_INPUT, at(0.7): phases[phases.index(Phase.MASKED_INPUT) + 1]}
+    return KillPlan(wanted=wanted, phases=phases, gateway_deaths=deaths)

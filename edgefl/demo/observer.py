@@ -20,7 +20,7 @@ _LOGGER = logging.getLogger(__name__)
 async def observe(fleet: FleetName, port: int, on_seen: Callable[[Seen], None]) -> None:
     """Call `on_seen` for each message of a device, until cancelled."""
     settings = MqttSettings(
-        brokers=(plain_broker(port),), client_id="edgefl-demo-observer", keepalive_s=20
+        brokers=(plain_broker(port),), client_id="observer-of-the-demo", keepalive_s=20
     )
     transport = MqttTransport(settings)
     try:

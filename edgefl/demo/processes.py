@@ -154,14 +154,6 @@ class Fleet:
         key = self.enrolment_key
         return () if key is None else ("--enrolment-key", key.hex())
 
-    def kill_broker(self, process_id: int) -> bool:
-        """Kill the gateway's broker process; the gateway starts it again."""
-        try:
-            os.kill(process_id, signal.SIGKILL)
-        except ProcessLookupError:
-            return False
-        return True
-
     def stop(self) -> None:
         """End everything, agents first, and wait until it is gone."""
         children = [*self.agents.values(), self.gateway]

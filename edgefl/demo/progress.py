@@ -6,7 +6,7 @@ from typing import TextIO
 
 from broker.console import format_report
 from broker.events import Reported
-from edgefl.demo.chaos import BROKER, GATEWAY, Kill, Seen
+from edgefl.demo.chaos import GATEWAY, Kill, Seen
 from edgefl.demo.record import Event
 from edgefl.protocol.round_messages import (
     CheckIn,
@@ -54,11 +54,10 @@ class Progress:
 
     def killed(self, kill: Kill) -> None:
         """Say who was killed."""
-        if kill.victim in (BROKER, GATEWAY):
-            self.say(f"        kill -9 {kill.victim} in round {kill.round_number}")
-        else:
-            where = f"{kill.phase.name} of round {kill.round_number}"
-            self.say(f"        kill -9 {kill.victim}, to die in {where}")
+        how = " in" if kill.victim == GATEWAY else ", to die in"
+        self.say(
+            f"        kill -9 {kill.victim}{how} {kill.phase.name} of round {kill.round_number}"
+        )
 
     def event(self, event: Event) -> None:
         """Show one of the gateway's events."""

@@ -15,7 +15,7 @@ from broker.task import ADVERSARIES
 from broker.task_folder import submit_task
 from edgefl.data.spar import TRAINING_PERSONS, Arm, held_out
 from edgefl.demo.central import central_accuracies, majority_share
-from edgefl.demo.chaos import BROKER, GATEWAY, Kill, KillPlan, Seen, make_kill_plan
+from edgefl.demo.chaos import GATEWAY, Kill, KillPlan, Seen, make_kill_plan
 from edgefl.demo.observer import observe
 from edgefl.demo.operator import Operator
 from edgefl.demo.outcome import Outcome
@@ -46,7 +46,7 @@ class DemoOptions:
         devices: Agents, 3 to 16.
         rounds: Rounds to commit.
         seed: Seed of the central training; agents draw their own randomness.
-        kills: Kill devices, broker and gateway.
+        kills: Kill devices and the gateway.
         is_malicious: Take the gateway to be malicious: an operator signs the roster, and a
             committee certifies the survivors.
     """
@@ -127,7 +127,7 @@ class _DemoRun:
                 phases=phases,
             )
             if options.kills
-            else KillPlan(wanted={}, phases=phases, broker_round=0, gateway_round=0)
+            else KillPlan(wanted={}, phases=phases, gateway_deaths={})
         )
         self._dead: dict[str, int] = {}
         self._port = 0
@@ -250,16 +250,10 @@ class _DemoRun:
     def _strike(self, kill: Kill) -> bool:
         if kill.victim == GATEWAY:
             return self.fleet.gateway.kill()
-        if kill.victim == BROKER:
-            return self.fleet.kill_broker(self._broker_process_id())
         killed = self.fleet.agents[kill.victim].kill()
         if killed:
             self._dead[kill.victim] = kill.round_number
         return killed
-
-    def _broker_process_id(self) -> int:
-        status = json.loads((self.fleet.gateway_state / "broker" / "endpoint.json").read_text())
-        return int(status["process_id"])
 
     # ------------------------------------------------------------ starting
 

@@ -54,11 +54,6 @@ class RealFleet:
     def port(self) -> int:
         return int(json.loads((self.state / "gateway.json").read_text())["port"])
 
-    @property
-    def broker_pid(self) -> int:
-        status = json.loads((self.state / "broker" / "endpoint.json").read_text())
-        return int(status["process_id"])
-
     def start(self) -> int:
         self.processes.start_gateway(0)
         wait_until(lambda: (self.state / "gateway.json").exists(), "the gateway listens", 60)

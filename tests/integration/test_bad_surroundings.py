@@ -11,13 +11,13 @@ import pytest
 
 from broker.ledger import LedgerFile
 from edgefl.privacy.plan import make_privacy_plan
+from tests.integration.local_endpoint import local_endpoint
 from tests.integration.real import (
     LiveFleet,
     Process,
     agent_words,
     content_of,
     devices_seen,
-    foreign_broker,
     foreign_server,
     free_port,
     limit_files,
@@ -32,7 +32,7 @@ def test_an_agent_at_a_wrong_address_says_what_it_found(start, tmp_path: Path) -
     wait = ("--wait-s", 3)
     with (
         foreign_server(b"HTTP/1.1 400 Bad Request\r\n\r\n") as http,
-        foreign_broker(tmp_path / "broker") as stranger,
+        local_endpoint() as stranger,
     ):
         nobody = start(*agent_words(tmp_path / "a", free_port(), *wait))
         web = start(*agent_words(tmp_path / "b", http, *wait))
@@ -69,46 +69,81 @@ def used_states(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_damaged_state_is_never_reset(used_states: Path, start, tmp_path: Path) -> None:
-    folders = {}
-    for name in ("bits", "ledger", "gone", "head", "zero"):
-        folders[name] = tmp_path / name
-        shutil.copytree(used_states / "gateway", folders[name])
-    database = folders["bits"] / "gateway.sqlite"
+def damage_state(folder: Path) -> None:
+    database = folder / "gateway.sqlite"
     content = bytearray(database.read_bytes())
     content[len(content) // 2 :] = bytes(len(content) - len(content) // 2)
     database.write_bytes(content)
-    (folders["zero"] / "gateway.sqlite").write_bytes(b"")
-    ledger = folders["ledger"] / "ledger.jsonl"
+
+
+def damage_ledger(folder: Path) -> None:
+    ledger = folder / "ledger.jsonl"
     ledger.write_bytes(ledger.read_bytes().replace(b'"round":1', b'"round":7', 1))
-    (folders["gone"] / "ledger.jsonl").unlink()
-    lines = (folders["head"] / "ledger.jsonl").read_bytes().splitlines(keepends=True)
-    (folders["head"] / "ledger.jsonl").write_bytes(lines[0])
+
+
+def lose_ledger(folder: Path) -> None:
+    (folder / "ledger.jsonl").unlink()
+
+
+def cut_ledger(folder: Path) -> None:
+    lines = (folder / "ledger.jsonl").read_bytes().splitlines(keepends=True)
+    (folder / "ledger.jsonl").write_bytes(lines[0])
+
+
+def empty_state(folder: Path) -> None:
+    (folder / "gateway.sqlite").write_bytes(b"")
+
+
+def test_damaged_files_of_a_gateway_give_way_to_their_copies(
+    used_states: Path, start, tmp_path: Path
+) -> None:
+    ledger_before = (used_states / "gateway" / "ledger.jsonl").read_bytes()
+    processes = {}
+    for harm in (damage_state, empty_state, damage_ledger, lose_ledger, cut_ledger):
+        folder = tmp_path / harm.__name__
+        shutil.copytree(used_states / "gateway", folder)
+        harm(folder)
+        processes[harm.__name__] = start(
+            "gateway", "run", "--port", 0, "--state", folder, "--stop-when-idle"
+        )
+    for name, process in processes.items():
+        ended = process.wait()
+        assert ended.code == 0, ended.err
+        assert "kept as" in ended.err
+        assert (tmp_path / name / "ledger.jsonl").read_bytes() == ledger_before
+    for name in ("damage_state", "empty_state"):
+        assert (tmp_path / name / "gateway.sqlite.damaged-1").exists()
+
+
+def test_damage_without_a_whole_copy_is_never_reset(
+    used_states: Path, start, tmp_path: Path
+) -> None:
+    folders = {}
+    for name in ("both", "ledger"):
+        folders[name] = tmp_path / name
+        shutil.copytree(used_states / "gateway", folders[name])
+        damage_state(folders[name])
+    (folders["both"] / "gateway.sqlite.previous").write_bytes(b"no copy at all" * 400)
+    # What was charged since the older state was stored would be forgotten.
+    damage_ledger(folders["ledger"])
     agent_state = tmp_path / "agent"
     shutil.copytree(used_states / "d0", agent_state)
     (agent_state / "agent.sqlite").write_bytes(b"not a database at all" * 400)
     (agent_state / "identity.key").unlink()  # with it, the agent would begin anew by itself
 
-    before = {path: content_of(path) for path in (*folders.values(), agent_state)}
     processes = {
         name: start("gateway", "run", "--port", 0, "--state", folder)
         for name, folder in folders.items()
     }
+    before = content_of(folders["both"])
     agent = start(*agent_words(agent_state, free_port(), "--wait-s", 4, device="d0"))
-    for name, error_code in (
-        ("bits", "E-STATE-DAMAGED"),
-        ("zero", "E-STATE-DAMAGED"),
-        ("ledger", "E-LEDGER-DAMAGED"),
-        ("gone", "E-LEDGER-MISSING"),
-        ("head", "E-LEDGER-ROLLED-BACK"),
-    ):
+    for name, error_code in (("both", "E-STATE-DAMAGED"), ("ledger", "E-LEDGER-DAMAGED")):
         line = processes[name].wait().refuses(error_code, 6)
         assert "restore" in line
     agent.wait().refuses("E-STATE-DAMAGED", 6)
-    for folder, content_before in before.items():
-        after = content_of(folder)
-        # An open database may leave an empty log; nothing that was there may change.
-        assert {name: after[name] for name in content_before} == content_before
+    after = content_of(folders["both"])
+    # An open database may leave an empty log; nothing that was there may change.
+    assert {name: after[name] for name in before} == before
 
 
 def test_an_owner_can_begin_anew_and_is_told_the_price(
@@ -235,7 +270,6 @@ def test_a_refusing_device_and_a_spent_budget_are_named(bundle: Path, run, tmp_p
 
 def test_ctrl_c_ends_everything_and_leaves_nothing_running(tmp_path: Path) -> None:
     with LiveFleet(tmp_path, devices=1) as fleet:
-        broker = json.loads((fleet.state / "broker" / "endpoint.json").read_text())["process_id"]
         wait_until(lambda: devices_seen(fleet) == {"d0"}, "the agent")
         lonely = Process(tmp_path / "output", *agent_words(tmp_path / "lonely", free_port()))
         wait_until(lambda: "no link" in lonely.err, "an agent without a broker")
@@ -246,7 +280,6 @@ def test_ctrl_c_ends_everything_and_leaves_nothing_running(tmp_path: Path) -> No
             assert ended.code == 130
             assert "Traceback" not in ended.err
     assert not (fleet.state / "gateway.json").exists()
-    assert not Path(f"/proc/{broker}").exists()
     with socket.create_server(("127.0.0.1", fleet.port)):
         pass  # the port is free again
     with LedgerFile.open(fleet.state / "ledger.jsonl") as ledger:

@@ -70,23 +70,6 @@ def test_an_agent_killed_after_its_upload_answers_the_unmask_request_of_its_seco
     assert report["dropouts"] == []
 
 
-def test_a_broker_that_comes_back_empty_loses_no_update(tmp_path: Path) -> None:
-    with real_fleet(tmp_path, devices=5, rounds=3) as fleet:
-        fleet.start()
-        fleet.wait_for_commit(1)
-        fleet.wait_for_phase("MASKED_INPUT", 2)
-        assert fleet.processes.kill_broker(fleet.broker_pid)
-        second = fleet.wait_for_commit(2)
-        fleet.wait_for_end()
-    assert second["survivors"] == 5
-    assert committed_rounds(fleet) == [1, 2, 3]
-    assert all(
-        event["sum_check_held"]
-        for event in fleet.events
-        if event["kind"] == "round" and event["outcome"] == "COMMITTED"
-    )
-
-
 def test_a_device_that_stays_dead_costs_only_its_own_update(tmp_path: Path) -> None:
     with real_fleet(tmp_path, devices=6, rounds=3) as fleet:
         fleet.start()

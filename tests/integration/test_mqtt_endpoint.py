@@ -1,13 +1,10 @@
-"""The real broker process with real clients: delivery, retained, wills, kills and restarts."""
+"""Our own link at the endpoint: delivery, retained, wills, sleeps, kills and restarts."""
 
 import asyncio
 import contextlib
-import json
 import os
-import signal
 import socket
 import struct
-import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -15,13 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from broker import endpoint as endpoint_module
-from broker.endpoint import EmbeddedEndpoint
 from edgefl.errors import EnvironmentProblem
 from edgefl.transport.base import Inbound, LinkDown, LinkDownReason, LinkUp, TransportEvent, Will
 from edgefl.transport.broker_url import plain_broker
 from edgefl.transport.mqtt import MqttTransport
-from edgefl.transport.settings import MqttSettings
+from edgefl.transport.settings import MqttSettings, MqttVersion
+from tests.integration.local_endpoint import local_endpoint
 
 WITHIN_S = 15.0
 
@@ -29,7 +25,7 @@ WITHIN_S = 15.0
 class Client:
     """A transport whose events are recorded."""
 
-    def __init__(self, port: int, name: str, will: Will | None = None, **settings: int) -> None:
+    def __init__(self, port: int, name: str, will: Will | None = None, **settings: object) -> None:
         self.transport = MqttTransport(
             MqttSettings(brokers=(plain_broker(port),), client_id=name, **settings), will
         )
@@ -57,7 +53,7 @@ class Client:
 
 @contextlib.asynccontextmanager
 async def connected(
-    port: int, name: str, *filters: str, will: Will | None = None, **settings: int
+    port: int, name: str, *filters: str, will: Will | None = None, **settings: object
 ) -> AsyncIterator[Client]:
     client = Client(port, name, will, **settings)
     await client.transport.subscribe(*filters)
@@ -71,24 +67,9 @@ async def connected(
 
 
 @contextlib.asynccontextmanager
-async def running(folder: Path, port: int = 0) -> AsyncIterator[EmbeddedEndpoint]:
-    endpoint = EmbeddedEndpoint(port=port, state_dir=folder)
-    try:
-        await endpoint.start()
-        yield endpoint
-    finally:
-        await endpoint.close()
-
-
-@contextlib.asynccontextmanager
-async def supervised(folder: Path) -> AsyncIterator[EmbeddedEndpoint]:
-    async with running(folder) as endpoint:
-        keeper = asyncio.create_task(endpoint.supervise())
-        try:
-            yield endpoint
-        finally:
-            await endpoint.close()
-            await keeper
+async def running(port: int = 0) -> AsyncIterator[int]:
+    with local_endpoint(port) as bound:
+        yield bound
 
 
 async def until(holds: Callable[[], object], within_s: float = WITHIN_S) -> None:
@@ -97,22 +78,13 @@ async def until(holds: Callable[[], object], within_s: float = WITHIN_S) -> None
             await asyncio.sleep(0.01)
 
 
-def is_alive(process_id: int) -> bool:
-    """Tell whether a process runs; a zombie does not."""
-    try:
-        state = Path(f"/proc/{process_id}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1]
-    except FileNotFoundError:
-        return False
-    return state.split()[0] != "Z"
-
-
-def test_sixteen_clients_and_a_gateway(tmp_path):
+def test_sixteen_clients_and_a_gateway():
     async def run():
         async with contextlib.AsyncExitStack() as stack:
-            endpoint = await stack.enter_async_context(running(tmp_path))
-            gateway = await stack.enter_async_context(connected(endpoint.port, "gw", "d/+/#"))
+            port = await stack.enter_async_context(running())
+            gateway = await stack.enter_async_context(connected(port, "gw", "d/+/#"))
             devices = [
-                await stack.enter_async_context(connected(endpoint.port, f"dev{k}", f"d/{k}/c"))
+                await stack.enter_async_context(connected(port, f"dev{k}", f"d/{k}/c"))
                 for k in range(16)
             ]
             await until(lambda: all(client.transport.is_up for client in [gateway, *devices]))
@@ -136,17 +108,17 @@ def test_sixteen_clients_and_a_gateway(tmp_path):
     asyncio.run(run())
 
 
-def test_retained_messages_reach_late_subscribers_and_nobody_else(tmp_path):
+def test_retained_messages_reach_late_subscribers_and_nobody_else():
     async def run():
         async with (
-            running(tmp_path) as endpoint,
-            connected(endpoint.port, "gw", "st/+") as gateway,
+            running() as port,
+            connected(port, "gw", "st/+") as gateway,
         ):
             await gateway.transport.publish("agg", b"epoch 1", retain=True)
             await gateway.transport.publish("agg", b"epoch 2", retain=True)
             await gateway.transport.publish("st/1", b"on", retain=True)
             await until(lambda: gateway.payloads("st/1"))
-            async with connected(endpoint.port, "late", "agg") as late:
+            async with connected(port, "late", "agg") as late:
                 await until(lambda: late.inbound)
                 await asyncio.sleep(0.2)
                 assert [(e.topic, e.payload, e.retained) for e in late.inbound] == [
@@ -175,14 +147,14 @@ asyncio.run(main())
 """
 
 
-def test_the_will_of_a_killed_process_is_published_and_retained(tmp_path):
+def test_the_will_of_a_killed_process_is_published_and_retained():
     async def run():
         async with (
-            running(tmp_path) as endpoint,
-            connected(endpoint.port, "gw", "st/+") as gateway,
+            running() as port,
+            connected(port, "gw", "st/+") as gateway,
         ):
             victim = await asyncio.create_subprocess_exec(
-                sys.executable, "-c", CHILD_CLIENT, str(endpoint.port)
+                sys.executable, "-c", CHILD_CLIENT, str(port)
             )
             try:
                 await until(lambda: gateway.payloads("st/victim") == [b"online"])
@@ -192,21 +164,21 @@ def test_the_will_of_a_killed_process_is_published_and_retained(tmp_path):
                 with contextlib.suppress(ProcessLookupError):
                     victim.kill()
                 await victim.wait()
-            async with connected(endpoint.port, "late", "st/+") as late:
+            async with connected(port, "late", "st/+") as late:
                 await until(lambda: late.payloads("st/victim") == [b"offline"])
 
     asyncio.run(run())
 
 
-def test_a_polite_close_publishes_everything_and_no_will(tmp_path):
+def test_a_polite_close_publishes_everything_and_no_will():
     async def run():
         async with (
-            running(tmp_path) as endpoint,
-            connected(endpoint.port, "gw", "st/+", "q") as gateway,
+            running() as port,
+            connected(port, "gw", "st/+", "q") as gateway,
         ):
             will = Will(topic="st/a", payload=b"offline")
             for visit in range(10):
-                async with connected(endpoint.port, "a", will=will) as device:
+                async with connected(port, "a", will=will) as device:
                     await until(lambda device=device: device.transport.is_up)
                     for number in range(20):
                         await device.transport.publish("q", f"{visit}/{number}".encode())
@@ -218,17 +190,17 @@ def test_a_polite_close_publishes_everything_and_no_will(tmp_path):
     asyncio.run(run())
 
 
-def test_all_that_came_before_a_disconnect_is_passed_on(tmp_path):
+def test_all_that_came_before_a_disconnect_is_passed_on():
     """A device that is owed a retained message sends 100 of its own and goes to sleep."""
 
     async def run():
         async with (
-            running(tmp_path) as endpoint,
-            connected(endpoint.port, "gw", "q", "keep") as gateway,
+            running() as port,
+            connected(port, "gw", "q", "keep") as gateway,
         ):
             await gateway.transport.publish("keep", b"x", retain=True)
             await until(lambda: gateway.payloads("keep"))
-            reader, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(b"\x10\x0d\0\4MQTT\4\0\0\x3c\0\1s")
             assert await reader.readexactly(4) == b"\x20\2\0\0"
             subscribe = b"\x82\x09\0\1\0\4keep\1"
@@ -246,11 +218,11 @@ def test_all_that_came_before_a_disconnect_is_passed_on(tmp_path):
     asyncio.run(run())
 
 
-def test_clients_come_back_after_the_broker_was_killed(tmp_path):
+def test_clients_come_back_after_the_broker_returned_empty():
     async def run():
         async with contextlib.AsyncExitStack() as stack:
-            endpoint = await stack.enter_async_context(supervised(tmp_path))
-            port, first_id = endpoint.port, endpoint.process_id
+            first = await stack.enter_async_context(contextlib.AsyncExitStack())
+            port = await first.enter_async_context(running())
             devices = [
                 await stack.enter_async_context(connected(port, f"dev{k}", "call"))
                 for k in range(16)
@@ -259,19 +231,11 @@ def test_clients_come_back_after_the_broker_was_killed(tmp_path):
             everyone = [gateway, *devices]
             await until(lambda: all(client.transport.is_up for client in everyone))
             await gateway.transport.publish("agg", b"old", retain=True)
-            os.kill(first_id, signal.SIGKILL)
+            await first.aclose()
             await until(lambda: all(client.down_reasons for client in everyone))
+            await stack.enter_async_context(running(port))
             await until(lambda: all(client.transport.is_up for client in everyone))
-            assert endpoint.port == port
-            assert endpoint.process_id != first_id
-            assert endpoint.restart_count == 1
-            status = json.loads((tmp_path / "endpoint.json").read_text(encoding="utf-8"))
-            assert status == {
-                "host": "127.0.0.1",
-                "port": port,
-                "process_id": endpoint.process_id,
-            }
-            # the broker has forgotten, and its clients are told so
+            # it has forgotten, and its clients are told so
             assert [up.session_present for up in gateway.ups] == [False, False]
             await gateway.transport.publish("call", b"again")
             await until(lambda: all(device.payloads("call") == [b"again"] for device in devices))
@@ -282,7 +246,7 @@ def test_clients_come_back_after_the_broker_was_killed(tmp_path):
     asyncio.run(run())
 
 
-def test_a_transport_may_start_before_the_broker(tmp_path):
+def test_a_transport_may_start_before_the_broker():
     async def run():
         with socket.socket() as holder:
             holder.bind(("127.0.0.1", 0))
@@ -290,24 +254,24 @@ def test_a_transport_may_start_before_the_broker(tmp_path):
         async with connected(port, "early", "a") as early:
             await early.transport.publish("a", b"queued")
             await until(lambda: early.down_reasons == [LinkDownReason.UNREACHABLE])
-            async with running(tmp_path, port):
+            async with running(port):
                 await until(lambda: early.payloads("a") == [b"queued"])
 
     asyncio.run(run())
 
 
-def test_messages_wait_for_a_client_that_is_away(tmp_path):
+def test_messages_wait_for_a_client_that_is_away():
     async def run():
         async with (
-            running(tmp_path) as endpoint,
-            connected(endpoint.port, "gw") as gateway,
+            running() as port,
+            connected(port, "gw") as gateway,
         ):
-            async with connected(endpoint.port, "sleeper", "d/c") as sleeper:
+            async with connected(port, "sleeper", "d/c") as sleeper:
                 await until(lambda: sleeper.transport.is_up)
             for number in range(3):
                 await gateway.transport.publish("d/c", bytes([number]))
             await asyncio.sleep(0.2)
-            async with connected(endpoint.port, "sleeper", "d/c") as awake:
+            async with connected(port, "sleeper", "d/c") as awake:
                 await until(lambda: len(awake.inbound) == 3)
                 assert [(e.payload, e.retained) for e in awake.inbound] == [
                     (bytes([number]), False) for number in range(3)
@@ -317,18 +281,16 @@ def test_messages_wait_for_a_client_that_is_away(tmp_path):
     asyncio.run(run())
 
 
-def test_two_processes_with_one_id_are_told(tmp_path):
+def test_two_processes_with_one_id_are_told():
     async def run():
         async with (
-            running(tmp_path) as endpoint,
-            connected(endpoint.port, "gw", "st/same") as gateway,
-            connected(endpoint.port, "same", "d/c") as one,
+            running() as port,
+            connected(port, "gw", "st/same") as gateway,
+            connected(port, "same", "d/c") as one,
         ):
             await until(lambda: one.transport.is_up)
-            async with connected(endpoint.port, "same", "d/c") as other:
-                await until(
-                    lambda: LinkDownReason.TAKEN_OVER in one.down_reasons + other.down_reasons
-                )
+            async with connected(port, "same", "d/c") as other:
+                await until(lambda: LinkDownReason.REFUSED in one.down_reasons + other.down_reasons)
             # the one that is left hears again what is meant for it
             await until(lambda: one.transport.is_up)
             await asyncio.sleep(0.3)
@@ -338,13 +300,13 @@ def test_two_processes_with_one_id_are_told(tmp_path):
     asyncio.run(run())
 
 
-def test_a_slow_consumer_loses_nothing_and_holds_the_sender_back(tmp_path):
+def test_a_slow_consumer_loses_nothing_and_holds_the_sender_back():
     async def run():
         async with (
-            running(tmp_path) as endpoint,
-            connected(endpoint.port, "sender", max_outbox_messages=8) as sender,
+            running() as port,
+            connected(port, "sender", max_outbox_messages=8) as sender,
         ):
-            slow = Client(endpoint.port, "slow", max_inbox_messages=4)
+            slow = Client(port, "slow", max_inbox_messages=4)
             await slow.transport.subscribe("x")
             await slow.transport.start()
             events = slow.transport.events()
@@ -368,11 +330,11 @@ def test_a_slow_consumer_loses_nothing_and_holds_the_sender_back(tmp_path):
     asyncio.run(run())
 
 
-def test_a_consumer_that_answers_each_message_with_more_does_not_lock_up(tmp_path):
+def test_a_consumer_that_answers_each_message_with_more_does_not_lock_up():
     async def run():
-        async with running(tmp_path) as endpoint:
+        async with running() as port:
             settings = {"max_inbox_messages": 2, "max_outbox_messages": 2, "max_in_flight": 2}
-            client = Client(endpoint.port, "echo", **settings)
+            client = Client(port, "echo", **settings)
             await client.transport.subscribe("x")
             await client.transport.start()
             published = 0
@@ -391,22 +353,27 @@ def test_a_consumer_that_answers_each_message_with_more_does_not_lock_up(tmp_pat
     asyncio.run(run())
 
 
-def test_a_message_that_kills_the_link_is_set_aside(tmp_path):
+@pytest.mark.parametrize(
+    ("version", "reasons"),
+    # MQTT 5 announces the limit; at 3.1.1 the link breaks, and the message is suspected.
+    [(MqttVersion.V5, set()), (MqttVersion.V311, {LinkDownReason.MESSAGE_REFUSED})],
+)
+def test_a_message_that_is_too_large_is_set_aside(version, reasons):
     async def run():
         async with (
-            running(tmp_path) as endpoint,
-            connected(endpoint.port, "a", "ok") as client,
+            running() as port,
+            connected(port, "a", "ok", version=version) as client,
         ):
             await until(lambda: client.transport.is_up)
-            await client.transport.publish("ok", bytes((1 << 20) + 10))  # beyond the broker's limit
+            await client.transport.publish("ok", bytes(300_000))
             await client.transport.publish("ok", b"after")
             await until(lambda: client.payloads("ok") == [b"after"])
-            assert LinkDownReason.MESSAGE_REFUSED in client.down_reasons
+            assert set(client.down_reasons) - {LinkDownReason.LOST} == reasons
 
     asyncio.run(run())
 
 
-def test_offline_messages_are_bounded_and_the_newest_arrive(tmp_path):
+def test_offline_messages_are_bounded_and_the_newest_arrive():
     async def run():
         with socket.socket() as holder:
             holder.bind(("127.0.0.1", 0))
@@ -415,21 +382,21 @@ def test_offline_messages_are_bounded_and_the_newest_arrive(tmp_path):
             for number in range(25):
                 await client.transport.publish("x", bytes([number]))
             assert client.transport.dropped_count == 15
-            async with running(tmp_path, port):
+            async with running(port):
                 await until(lambda: len(client.inbound) == 10)
                 assert [event.payload[0] for event in client.inbound] == list(range(15, 25))
 
     asyncio.run(run())
 
 
-def test_a_silent_link_ends_after_its_keepalive(tmp_path):
+def test_a_silent_link_ends_after_its_keepalive():
     async def run():
         async with (
-            running(tmp_path) as endpoint,
-            connected(endpoint.port, "gw", "st/mute") as gateway,
+            running() as port,
+            connected(port, "gw", "st/mute") as gateway,
         ):
             await until(lambda: gateway.transport.is_up)
-            reader, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
             fields = [b"mute", b"st/mute", b"offline"]
             body = b"\0\4MQTT\4\x0e\0\1"  # clean session, will with QoS 1, keepalive 1 s
             body += b"".join(struct.pack(">H", len(field)) + field for field in fields)
@@ -455,14 +422,14 @@ def test_a_silent_link_ends_after_its_keepalive(tmp_path):
         b"\x10\x0d\0\4MQTT\4\2\0\x3c\0\1x" + b"\x82\3\0\1\xff",
     ],
 )
-def test_garbage_harms_nobody_else(tmp_path, garbage):
+def test_garbage_harms_nobody_else(garbage):
     async def run():
         async with (
-            running(tmp_path) as endpoint,
-            connected(endpoint.port, "gw", "x") as gateway,
+            running() as port,
+            connected(port, "gw", "x") as gateway,
         ):
             await until(lambda: gateway.transport.is_up)
-            reader, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(garbage)
             writer.write_eof()
             with contextlib.suppress(OSError):
@@ -478,96 +445,33 @@ def test_garbage_harms_nobody_else(tmp_path, garbage):
     asyncio.run(run())
 
 
-def test_a_port_in_use_is_one_clear_line(tmp_path):
-    async def run():
-        async with running(tmp_path / "one") as endpoint:
-            with pytest.raises(EnvironmentProblem) as caught:
-                async with running(tmp_path / "two", endpoint.port):
-                    pass
-        return endpoint.port, caught.value
-
-    port, error = asyncio.run(run())
-    assert error.code == "E-PORT-IN-USE"
-    assert error.exit_code == 4
-    assert str(port) in str(error)
-    assert "\n" not in str(error)
-
-
-def test_a_port_that_needs_root_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        endpoint_module, "_parse_status", lambda _line: {"problem": "EACCES", "detail": "denied"}
-    )
-
-    async def run():
-        async with running(tmp_path):
+def test_a_port_in_use_is_one_clear_line():
+    with local_endpoint() as port:
+        with pytest.raises(EnvironmentProblem) as caught, local_endpoint(port):
             pass
+        # and the first goes on
+        with socket.create_connection(("127.0.0.1", port), timeout=5):
+            pass
+    assert caught.value.code == "E-PORT-IN-USE"
+    assert caught.value.exit_code == 4
+    assert str(port) in str(caught.value)
+    assert "\n" not in str(caught.value)
 
-    with pytest.raises(EnvironmentProblem, match="E-PORT-FORBIDDEN"):
-        asyncio.run(run())
 
-
-def test_a_broker_that_keeps_dying_is_given_up(tmp_path, monkeypatch):
-    monkeypatch.setattr(endpoint_module, "_RESTARTS", 1)
+def test_closing_frees_the_port_and_every_thread_and_says_nothing_on_the_terminal(capfd):
+    threads_before = len(list(Path("/proc/self/task").iterdir()))
 
     async def run():
-        async with running(tmp_path) as endpoint:
-            keeper = asyncio.create_task(endpoint.supervise())
-            for deaths in range(2):
-                await until(lambda: endpoint.process_id is not None)
-                await until(lambda deaths=deaths: endpoint.restart_count == deaths)
-                process_id = endpoint.process_id
-                assert process_id is not None
-                os.kill(process_id, signal.SIGKILL)
-                await until(lambda dead=process_id: endpoint.process_id != dead or keeper.done())
-            await keeper
+        async with (
+            running() as port,
+            connected(port, "a", "x") as client,
+        ):
+            await until(lambda: client.transport.is_up)
+        return port
 
-    with pytest.raises(EnvironmentProblem, match="E-BROKER-DIES"):
-        asyncio.run(run())
-
-
-GATEWAY = """
-import asyncio, sys
-from pathlib import Path
-from broker.endpoint import EmbeddedEndpoint
-
-async def main():
-    endpoint = EmbeddedEndpoint(port=0, state_dir=Path(sys.argv[1]))
-    await endpoint.start()
-    print(endpoint.process_id, flush=True)
-    await asyncio.sleep(60)
-
-asyncio.run(main())
-"""
-
-
-def test_the_broker_dies_with_its_gateway(tmp_path):
-    gateway = subprocess.Popen(
-        [sys.executable, "-c", GATEWAY, str(tmp_path)], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert gateway.stdout is not None
-        child_id = int(gateway.stdout.readline())
-        assert is_alive(child_id)
-    finally:
-        gateway.kill()
-        gateway.communicate()
-    deadline = time.monotonic() + 5
-    while is_alive(child_id) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not is_alive(child_id)
-
-
-def test_closing_leaves_no_process_and_says_nothing_on_the_terminal(tmp_path, capfd):
-    async def run():
-        async with running(tmp_path) as endpoint:
-            child_id = endpoint.process_id
-            async with connected(endpoint.port, "a", "x") as client:
-                await until(lambda: client.transport.is_up)
-        return child_id
-
-    child_id = asyncio.run(run())
-    assert not is_alive(child_id)
-    assert not (tmp_path / "endpoint.json").exists()
+    port = asyncio.run(run())
+    with socket.create_server(("127.0.0.1", port)):
+        pass
+    assert len(list(Path("/proc/self/task").iterdir())) <= threads_before
     captured = capfd.readouterr()
     assert (captured.out, captured.err) == ("", "")
-    assert (tmp_path / "broker.stderr").read_bytes() == b""

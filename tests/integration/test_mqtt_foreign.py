@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from broker.endpoint import EmbeddedEndpoint
+from edgefl._native import MqttEndpoint
 from edgefl.errors import ConfigError, TransportError
 from edgefl.transport.base import LinkDown, LinkDownReason
 from edgefl.transport.broker_url import plain_broker
@@ -98,30 +98,20 @@ def test_the_probe_names_a_broker_that_refuses():
     assert asyncio.run(run()).code == "E-BROKER-REFUSED"
 
 
-def test_a_strangers_broker_has_no_gateway_status_and_ours_has(tmp_path):
-    async def run():
-        endpoint = EmbeddedEndpoint(port=0, state_dir=tmp_path)
-        await endpoint.start()
-        gateway = MqttTransport(
-            MqttSettings(brokers=(plain_broker(endpoint.port),), client_id="gateway")
-        )
-        try:
-            await probe_broker("127.0.0.1", endpoint.port)
-            topic = "efl/1/fleet/agg"
-            before = await read_retained("127.0.0.1", endpoint.port, topic, timeout_s=0.3)
-            await gateway.start()
-            await gateway.publish(topic, b"online", retain=True)
-            async with asyncio.timeout(5):
-                while not gateway.is_up:  # noqa: ASYNC110 - a test may poll
-                    await asyncio.sleep(0.01)
-            await asyncio.sleep(0.1)
-            after = await read_retained("127.0.0.1", endpoint.port, topic)
-        finally:
-            await gateway.close()
-            await endpoint.close()
-        return before, after
+def test_a_strangers_broker_has_no_gateway_status_and_ours_has():
+    endpoint = MqttEndpoint("fleet", mqtt="127.0.0.1:0")
+    topic = "efl/1/fleet/agg"
 
-    assert asyncio.run(run()) == (None, b"online")
+    async def run(port):
+        await probe_broker("127.0.0.1", port)
+        before = await read_retained("127.0.0.1", port, topic, timeout_s=0.3)
+        endpoint.publish(topic, b"online", 1, True)
+        return before, await read_retained("127.0.0.1", port, topic)
+
+    try:
+        assert asyncio.run(run(endpoint.start()["mqtt"])) == (None, b"online")
+    finally:
+        endpoint.close()
 
 
 @pytest.mark.parametrize("name", ["http", "ssh", "zeros"])
