@@ -15,6 +15,7 @@ from urllib.parse import parse_qs
 
 from broker.events import Json
 from broker.page_files import CONTENT_POLICY, page_files
+from edgefl.errors import LocalProtocolError
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 FRESH_S: Final = 0.5
@@ -97,7 +98,7 @@ class HttpApp:
         """Answer one request; its body is not read."""
         del receive
         if scope["type"] != "http":
-            raise NotImplementedError(scope["type"])
+            raise LocalProtocolError("E-HTTP-SCOPE", "a request", str(scope["type"]))
         answer = self.answer(scope)
         headers = [
             (b"content-type", answer.kind.encode()),
