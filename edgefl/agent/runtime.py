@@ -30,7 +30,7 @@ from edgefl.agent.renewal import CertificateKeeper
 from edgefl.agent.reporter import Reporter
 from edgefl.agent.round_log import log_effect
 from edgefl.agent.service import ServiceManager
-from edgefl.errors import TransportError, first_known
+from edgefl.errors import PolicyRefusal, TransportError, first_known
 from edgefl.protocol.presence import Presence
 from edgefl.protocol.reasons import Phase
 from edgefl.transport.base import Inbound, LinkDown, LinkDownReason, LinkUp
@@ -38,6 +38,8 @@ from edgefl.transport.core_events import Arrived, LinkLost, LinkRestored, Publis
 
 _LOGGER = logging.getLogger(__name__)
 _NOTICE_S = 10.0
+_REVOKED = "revoked"
+"""In the reason of an endpoint of ours that refuses a certificate."""
 _MAX_EVENTS = 64
 """Beyond it the transport waits, whose own bounds then hold back the broker."""
 _GUARD_S = 30.0
@@ -100,6 +102,7 @@ class AgentRuntime:
         self._told: Presence | None = None
         self._is_linked = False
         self._turns = 0
+        self._status_timer: asyncio.TimerHandle | None = None
         self._last_event_s = time.monotonic()
 
     async def run(self) -> None:
@@ -126,6 +129,8 @@ class AgentRuntime:
             self._worker.shutdown(wait=False, cancel_futures=True)
             with contextlib.suppress(TransportError):
                 await self._link.close(STATUS_OFFLINE)
+            if self._status_timer is not None:
+                self._status_timer.cancel()
             self._reporter.on_link("stopped")
             self._reporter.write_now()
 
@@ -161,6 +166,13 @@ class AgentRuntime:
                 f"an MQTT broker at {self._gateway}",
                 event.detail or "something else",
                 "check host and port of the gateway",
+            )
+        if event.reason is LinkDownReason.REFUSED and _REVOKED in event.detail:
+            raise PolicyRefusal(
+                "E-DEVICE-REVOKED",
+                f"a device that {self._gateway} takes",
+                event.detail,
+                "ask the gateway's operator; to come back it needs a new identity and a token",
             )
         if event.reason is LinkDownReason.CLOSED:
             return  # By this side, which has said why.
@@ -205,6 +217,7 @@ class AgentRuntime:
             presence = self._guard.presence()
             obstacles = tuple(one.value for one in self._guard.verdict().obstacles)
             self._reporter.on_power(obstacles, self._guard.readings())
+            self._show_status()
             if self._told is not None and presence != self._told:
                 await self._events.put(PresenceChanged())
             self._told = presence
@@ -224,20 +237,28 @@ class AgentRuntime:
         await self._link.sleep(sleep_s, self._guard.presence(sleeps_s=sleep_s).to_bytes())
 
     async def _show_life(self) -> None:
-        """Give signs of life while the core's loop turns, and write what has changed."""
-        seen_turns = -1
-        while True:
-            beat_s, due_s = self._manager.heartbeat_s, self._reporter.due_in_s
-            await asyncio.sleep(min(one for one in (beat_s, due_s, _GUARD_S) if one is not None))
-            self._reporter.write_if_due()
-            if beat_s is None:
-                continue
+        """Give signs of life while the core's loop turns, if somebody wants them."""
+        seen_turns, beat_s = -1, self._manager.heartbeat_s
+        while beat_s is not None:
+            await asyncio.sleep(beat_s)
             if self._turns != seen_turns:
                 seen_turns = self._turns
                 self._manager.alive()
             # Without work the loop is asked for a turn; one that hangs does not take it.
             with contextlib.suppress(asyncio.QueueFull):
                 self._events.put_nowait(Woken())
+
+    def _show_status(self) -> None:
+        """Write what has changed; what changed just after a write, a little later."""
+        self._reporter.write_if_due()
+        due_s = self._reporter.due_in_s
+        if due_s is not None and self._status_timer is None:
+            loop = asyncio.get_running_loop()
+            self._status_timer = loop.call_later(due_s, self._show_status_later)
+
+    def _show_status_later(self) -> None:
+        self._status_timer = None
+        self._show_status()
 
     async def _work(self, group: asyncio.TaskGroup) -> None:
         while True:
@@ -247,7 +268,7 @@ class AgentRuntime:
             for effect in self._core.handle(event, time.monotonic()):
                 await self._carry_out(effect, group)
             self._reporter.on_gateway(is_heard=self._core.has_gateway)
-            self._reporter.write_if_due()
+            self._show_status()
             self._turns += 1
 
     async def _next_event(self) -> AgentEvent:

@@ -20,6 +20,7 @@ BAD_CLIENT_ID = 0x85
 REFERRALS = frozenset({0x9C, 0x9D})
 """'Use another server' and 'server moved'."""
 _LONGEST_DELAY_S = 0xFFFF_FFFE
+_LONGEST_REASON_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +87,12 @@ def server_reference(properties: Properties | None) -> str | None:
     """Return the other servers that a broker names: HOST:PORT, separated by spaces."""
     text = getattr(properties, "ServerReference", None)
     return text if isinstance(text, str) and text.strip() else None
+
+
+def reason_of(properties: Properties | None) -> str:
+    """Return what a broker says in words about a refusal; empty where it says nothing."""
+    said = getattr(properties, "ReasonString", None)
+    return str(said)[:_LONGEST_REASON_CHARS] if isinstance(said, str) else ""
 
 
 def _empty(packet_type: int) -> Properties:
