@@ -30,7 +30,7 @@ def started(folder: Path, kind: str) -> Iterator[tuple[EnrolledFleet, list[objec
             yield fleet, ["--gateway", url]
 
 
-@pytest.mark.parametrize("kind", ["mosquitto"])
+@pytest.mark.parametrize("kind", ["endpoint", pytest.param("mosquitto", marks=pytest.mark.long)])
 def test_boards_enrol_take_part_and_are_put_out(
     tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
