@@ -3,7 +3,7 @@
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -43,7 +43,7 @@ from broker.status import (
 )
 from broker.task import TaskSpec
 from broker.task_state import RUNNING
-from edgefl.protocol.presence import PowerBucket, PresenceKind
+from edgefl.protocol.presence import PowerBucket
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +160,7 @@ class LiveStatus:
             problems=[
                 *device_problems(
                     known=counts["known"],
-                    online=counts["online"],
+                    reached=counts["online"] + counts["asleep"],
                     pending=counts[DeviceState.PENDING.value],
                     has_task=bool(core.tasks),
                     is_linked=core.is_linked,
@@ -189,7 +189,7 @@ class LiveStatus:
 
     def _devices(self) -> list[DeviceFact]:
         population, now_s, wall_s = self._core.population, time.monotonic(), time.time()
-        backends = population.backends(population.keys)
+        backends, asleep = population.backends(population.keys), population.asleep()
         facts = []
         for name, standing in self._standings().items():
             seen, presence = self._core.sightings.of(name), population.presence_of(name)
@@ -198,7 +198,7 @@ class LiveStatus:
                 DeviceFact(
                     name=name,
                     state=standing.state,
-                    link=self._link_of(name),
+                    link=self._link_of(name, asleep),
                     fingerprint=device_fingerprint(standing.identity_key),
                     heard_at_s=None if seen is None else wall_s - (now_s - seen.heard_at_s),
                     backend=backends.get(name, ""),
@@ -209,20 +209,29 @@ class LiveStatus:
             )
         return facts
 
-    def _link_of(self, device: str) -> DeviceLink:
+    def _link_of(self, device: str, asleep: Set[str]) -> DeviceLink:
         population = self._core.population
-        if device not in population.online():
-            return DeviceLink.OFFLINE
-        presence = population.presence_of(device)
-        is_asleep = presence is not None and presence.kind is PresenceKind.SLEEPING
-        return DeviceLink.ASLEEP if is_asleep else DeviceLink.ONLINE
+        if device in population.online():
+            return DeviceLink.ONLINE
+        return DeviceLink.ASLEEP if device in asleep else DeviceLink.OFFLINE
 
     def _counts(self) -> dict[str, int]:
-        standings = self._standings()
-        links = Counter(self._link_of(name) for name in standings)
+        """Count devices by link and by state; every look at the page does, so names cost nothing.
+
+        Only where devices had to be let in, or a roster comes from elsewhere, each is looked at.
+        """
+        core, population = self._core, self._core.population
+        if core.enrolments is None and core.key_epochs.enrolment.is_automatic:
+            states = count_states({})
+            states |= {"known": len(population.keys), "accepted": len(population.keys)}
+        else:
+            states = count_states(self._standings())
+        online, asleep = len(population.online()), len(population.asleep())
         return {
-            **count_states(standings),
-            **{link.value: links[link] for link in DeviceLink if link is not DeviceLink.UNKNOWN},
+            **states,
+            DeviceLink.ONLINE.value: online,
+            DeviceLink.ASLEEP.value: asleep,
+            DeviceLink.OFFLINE.value: states["known"] - online - asleep,
         }
 
     def _standings(self) -> dict[str, Standing]:

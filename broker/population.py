@@ -68,6 +68,11 @@ class Population:
         """Tell whether some device has slept since the start, and needs phases to be long."""
         return self._has_sleepers
 
+    def asleep(self) -> set[str]:
+        """Return the devices that sleep and have not overslept."""
+        sleepers = self._wakes_at_s.keys() & self._leaves_at_s.keys()
+        return sleepers - self._online
+
     def presence_of(self, device: str) -> Presence | None:
         """Return what a device last said of itself; None before it said anything."""
         return self._presences.get(device)

@@ -67,14 +67,22 @@ def spend_problems(spent: Mapping[str, tuple[float, float]]) -> list[Problem]:
 
 
 def device_problems(
-    *, known: int, online: int, pending: int, has_task: bool, is_linked: bool
+    *, known: int, reached: int, pending: int, has_task: bool, is_linked: bool
 ) -> list[Problem]:
-    """Say so where devices cannot be reached, or wait for the operator."""
+    """Say so where devices cannot be reached, or wait for the operator.
+
+    Args:
+        known: Devices.
+        reached: Those of them that are online or asleep.
+        pending: Those that wait.
+        has_task: A task is worked on.
+        is_linked: The broker is reached.
+    """
     found = []
     if not is_linked:
         found.append(Problem(code="no-link", text="the broker is not reached: check that it runs"))
     found += enrolment_problems(pending)
-    if has_task and known and not online:
+    if has_task and known and not reached:
         found.append(Problem(code="no-device-online", text="a task waits, and no device is online"))
     return found
 

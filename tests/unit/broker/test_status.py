@@ -93,7 +93,9 @@ def test_problems_are_said_with_what_to_do() -> None:
     assert "E-A" in refusal_problems({"E-A": 60, "E-B": 40})[0].text
     codes = [
         problem.code
-        for problem in device_problems(known=3, online=0, pending=2, has_task=True, is_linked=False)
+        for problem in device_problems(
+            known=3, reached=0, pending=2, has_task=True, is_linked=False
+        )
     ]
     assert codes == ["no-link", "enrolment-waiting", "no-device-online"]
-    assert device_problems(known=3, online=1, pending=0, has_task=True, is_linked=True) == []
+    assert device_problems(known=3, reached=1, pending=0, has_task=True, is_linked=True) == []
