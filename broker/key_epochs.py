@@ -14,7 +14,7 @@ from broker.reports import (
 )
 from broker.settings import GatewaySettings
 from edgefl.errors import ConfigError, StorageError, WireError
-from edgefl.protocol.aggregator_epoch import AggregatorEpoch
+from edgefl.protocol.aggregator_epoch import AggregatorEpoch, without_key_epoch
 from edgefl.protocol.epoch_events import (
     AggregatorEpochEffect,
     AggregatorEpochEvent,
@@ -304,3 +304,19 @@ def open_key_epochs(
         raise StorageError(
             "E-STATE-DAMAGED", "readable key epochs", error.found, RESET_ADVICE
         ) from error
+
+
+def give_up_key_epoch(store: KeyValueStore, *, skipped: int) -> None:
+    """Let a stored key epoch not be gone on with: its indices may be used further than stored.
+
+    Args:
+        store: Durable state of the gateway.
+        skipped: Numbers of key epochs that may have been given out since.
+
+    Raises:
+        WireError: The stored state is damaged.
+    """
+    epochs = store.namespace("epochs")
+    stored = epochs.get(_STATE)
+    if stored is not None:
+        epochs.put(_STATE, without_key_epoch(stored, skipped=skipped))

@@ -172,6 +172,23 @@ class LedgerFile:
         self.close()
 
 
+def readable_lines(path: Path) -> list[str]:
+    """Return the lines of a ledger file up to the first that is damaged or does not follow."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return []
+    ledger, lines = Ledger(), []
+    for raw in content[: content.rfind(b"\n") + 1].split(b"\n")[:-1]:
+        try:
+            line = raw.decode("ascii")
+            ledger.accept(LedgerEntry.from_line(line))
+        except (StorageError, UnicodeDecodeError):
+            break
+        lines.append(line)
+    return lines
+
+
 def _lock(descriptor: int, path: Path) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -21,7 +21,7 @@ from edgefl.protocol.round_journal import JournalPart
 from edgefl.protocol.round_messages import Call
 from edgefl.storage.base import KeyValueStore
 
-_LAST_ATTEMPT = "last-attempt"
+LAST_ATTEMPT = "last-attempt"
 
 
 class RoundOpener:
@@ -59,7 +59,7 @@ class RoundOpener:
             key_epochs=key_epochs,
             resend_s=settings.resend_s,
         )
-        self._last_attempt = int.from_bytes(store.get(_LAST_ATTEMPT) or b"", "big")
+        self._last_attempt = int.from_bytes(store.get(LAST_ATTEMPT) or b"", "big")
         self.round_store = RoundStore(store.namespace("round"))
 
     def prepare(
@@ -148,7 +148,7 @@ class RoundOpener:
         machine = index.machine(setup, offline=frozenset(setup.population - online), now_s=now_s)
         self._store.put_many(
             {
-                _LAST_ATTEMPT: self._last_attempt.to_bytes(8, "big"),
+                LAST_ATTEMPT: self._last_attempt.to_bytes(8, "big"),
                 OPEN_ROUND: encode_open(call, machine.phase),
             }
         )

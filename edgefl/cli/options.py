@@ -9,6 +9,7 @@ from edgefl.errors import ConfigError
 from edgefl.protocol.limits import KEY_BYTES
 from edgefl.protocol.public_keys import WEAK_KEY, weakness_of
 from edgefl.storage.sqlite_file import set_aside
+from edgefl.storage.state_copy import previous_of
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -46,8 +47,12 @@ def set_state_aside(path: Path, lost: str) -> None:
     Raises:
         StorageError: It cannot be moved.
     """
-    if path.exists():
+    copy = previous_of(path)
+    if path.exists() or copy.exists():
         aside = set_aside(path)
+        if copy.exists():
+            # Else the state would be taken up again from its copy.
+            copy.replace(previous_of(aside))
         _LOGGER.warning("the state file was set aside as %s; %s", aside, lost)
 
 

@@ -436,6 +436,21 @@ class AggregatorEpoch:
     }
 
 
+def without_key_epoch(snapshot: bytes, *, skipped: int) -> bytes:
+    """Return a snapshot from which the next key epoch follows, and the open one is given up.
+
+    Args:
+        snapshot: An older one than devices have seen.
+        skipped: Numbers of key epochs that may have been given out since.
+
+    Raises:
+        WireError: The snapshot is damaged.
+    """
+    body = wire.as_body(wire.decode(snapshot))
+    number = wire.as_int(wire.field(body, 1), 1, MAX_KEY_EPOCH) + skipped
+    return wire.encode({0: SNAPSHOT_VERSION, 1: min(number, MAX_KEY_EPOCH), 2: 0, 3: None})
+
+
 def _expect(event: AggregatorEpochEvent, kind: type[_E]) -> _E:
     if isinstance(event, kind):
         return event

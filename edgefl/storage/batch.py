@@ -55,16 +55,21 @@ class Batch:
         """Forget what was not stored, and take no more."""
         self._changes, self._is_open = {}, False
 
-    def commit(self) -> None:
+    def commit(self) -> frozenset[str]:
         """Store all changes in one transaction; may run in another thread, between the steps.
+
+        Returns:
+            The namespaces that were changed.
 
         Raises:
             StorageError: They cannot be written. The earlier state stands, and whoever made the
                 changes must not go on from them.
         """
-        if self._changes:
+        changed = frozenset(self._changes)
+        if changed:
             self._target.put_across(self._changes)
             self._changes = {}
+        return changed
 
 
 class BatchStore:

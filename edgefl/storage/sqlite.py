@@ -140,6 +140,11 @@ class SqliteStore:
         """Return another namespace of the same file: separate keys, common lock and life."""
         return SqliteStore(self._file, name)
 
+    @property
+    def file(self) -> StateFile:
+        """The file that all namespaces share."""
+        return self._file
+
     def close(self) -> None:
         """Release the file for all namespaces; a second call does nothing."""
         self._file.close()
