@@ -67,7 +67,7 @@ def test_the_demo_passes_and_says_what_it_did(tmp_path: Path) -> None:
     committed = [event for event in details["attempts"] if event["outcome"] == "COMMITTED"]
     assert max(len(event["dropouts"]) for event in committed) >= 4
     reasons = [event["reason"] for event in details["attempts"]]
-    assert "GATEWAY_RESTARTED" in reasons
+    assert "GATEWAY_RESTARTED" not in reasons  # it goes on with the round that it was killed in
     assert details["peak_agent_mb"] <= 110
     assert (tmp_path / "out" / "demo.png").read_bytes().startswith(b"\x89PNG")
     text = done.stderr
