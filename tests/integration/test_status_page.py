@@ -53,16 +53,19 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
             folder / "follow", "rounds", "--follow", "--json", "--task", "wake", "--state",
             fleet.state,
         )  # fmt: skip
-        wait_until(lambda: len(devices_seen(fleet)) == 3, "three devices")
-        fleet.submit("wake", "--rounds", ROUNDS)
-        fleet.wait_for_line(f"round {ROUNDS} accuracy")
-        yield Seen(
-            fleet=fleet,
-            url=words["http"],
-            token=words["token"],
-            followed=followed,
-            events=fleet.events(),
-        )
+        try:
+            wait_until(lambda: len(devices_seen(fleet)) == 3, "three devices")
+            fleet.submit("wake", "--rounds", ROUNDS)
+            fleet.wait_for_line(f"round {ROUNDS} accuracy")
+            yield Seen(
+                fleet=fleet,
+                url=words["http"],
+                token=words["token"],
+                followed=followed,
+                events=fleet.events(),
+            )
+        finally:
+            followed.stop()
 
 
 class _Text(HTMLParser):
