@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,17 +17,18 @@ _LOOKS_PER_NOTICE = 12
 
 
 async def wait_for_room(
-    folder: Path, alive: Callable[[], None], *, look_s: float = _LOOK_S
+    folder: Path, alive: Callable[[], None], *, pause_s: float = 0.0, look_s: float = _LOOK_S
 ) -> None:
     """Wait until there is room again, and say so every minute.
 
     Args:
         folder: Where the state is.
         alive: Called at each look: waiting for room is no hanging.
+        pause_s: Least time to wait, whether there is room or not.
         look_s: How often to look.
     """
-    looks = 0
-    while not _has_room(folder):
+    looks, ends_s = 0, time.monotonic() + pause_s
+    while not _has_room(folder) or time.monotonic() < ends_s:
         if looks % _LOOKS_PER_NOTICE == 0:
             _LOGGER.warning(
                 "the disk of %s is full: rounds are declined until there is room; nothing that "

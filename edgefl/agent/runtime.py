@@ -5,6 +5,7 @@ import contextlib
 import logging
 import random
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from edgefl.agent.certificate_watch import CertificateWatch
@@ -40,6 +41,8 @@ _LOGGER = logging.getLogger(__name__)
 _NOTICE_S = 10.0
 _REVOKED = "revoked"
 """In the reason of an endpoint of ours that refuses a certificate."""
+_TWICE = "another living client has this identity"
+"""The reason of an endpoint of ours that has to choose between two."""
 _MAX_EVENTS = 64
 """Beyond it the transport waits, whose own bounds then hold back the broker."""
 _GUARD_S = 30.0
@@ -56,6 +59,7 @@ class AgentRuntime:
 
     Args:
         core: The agent.
+        commit: Makes what the core has stored in a step durable.
         link: Its link to the broker, not yet started.
         learner: Trains on the device's examples.
         guard: Says whether the board works for rounds now.
@@ -72,6 +76,7 @@ class AgentRuntime:
         self,
         *,
         core: AgentCore,
+        commit: Callable[[], object],
         link: AgentLink,
         learner: LocalLearner,
         guard: PowerGuard,
@@ -85,6 +90,7 @@ class AgentRuntime:
     ) -> None:
         """Prepare; nothing runs before `run`."""
         self._core = core
+        self._commit = commit
         self._link = link
         self._learner = learner
         self._guard = guard
@@ -153,7 +159,8 @@ class AgentRuntime:
 
     def _on_link_down(self, event: LinkDown) -> None:
         self._is_linked = False
-        if event.reason is LinkDownReason.TAKEN_OVER:
+        is_refused = event.reason is LinkDownReason.REFUSED
+        if event.reason is LinkDownReason.TAKEN_OVER or (is_refused and _TWICE in event.detail):
             raise TransportError(
                 "E-DEVICE-TWICE",
                 "one running agent for each device",
@@ -167,7 +174,7 @@ class AgentRuntime:
                 event.detail or "something else",
                 "check host and port of the gateway",
             )
-        if event.reason is LinkDownReason.REFUSED and _REVOKED in event.detail:
+        if is_refused and _REVOKED in event.detail:
             raise PolicyRefusal(
                 "E-DEVICE-REVOKED",
                 f"a device that {self._gateway} takes",
@@ -265,7 +272,10 @@ class AgentRuntime:
             event = await self._next_event()
             if not isinstance(event, Woken):
                 self._last_event_s = time.monotonic()
-            for effect in self._core.handle(event, time.monotonic()):
+            effects = self._core.handle(event, time.monotonic())
+            # One transaction for all of a step, before anything of it leaves the board.
+            self._commit()
+            for effect in effects:
                 await self._carry_out(effect, group)
             self._reporter.on_gateway(is_heard=self._core.has_gateway)
             self._show_status()

@@ -20,7 +20,7 @@ from edgefl.agent.link import AgentLink
 from edgefl.agent.models import ModelShelf
 from edgefl.agent.policy_file import LEAST_SURVIVORS, read_policy
 from edgefl.agent.power.sensors import Sensors
-from edgefl.agent.recovery import keep_copy, open_state, set_copy_aside
+from edgefl.agent.recovery import NAMESPACE, keep_copy, open_state, set_copy_aside
 from edgefl.agent.renewal import CertificateKeeper
 from edgefl.agent.reporter import Reporter
 from edgefl.agent.room import wait_for_room
@@ -44,6 +44,7 @@ from edgefl.errors import ConfigError, StorageError
 from edgefl.protocol import topics
 from edgefl.protocol.policy import DevicePolicy
 from edgefl.storage.base import KeyValueStore
+from edgefl.storage.batch import BatchStore
 from edgefl.transport.base import Transport, Will
 from edgefl.transport.broker_url import BrokerAddress, parse_broker_urls
 from edgefl.transport.mqtt import MqttTransport
@@ -59,6 +60,8 @@ _MOST_VALIDATION = 0.5
 _SESSION_SLEEPS = 2
 """A broker keeps a sleeper's session for so many of its longest sleeps, and a day at least."""
 _DAY_S = 86_400
+_SOON_S = 120.0
+_LONGEST_PAUSE_S = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,14 +118,19 @@ async def _run_for_ever(
     manager.ready()
     if wishes.brokers[0].scheme.has_tls:
         await clock.wait_until_set(time.time, manager.alive)
+    pause_s = 0.0
     try:
         while True:
+            started_s = time.monotonic()
             try:
                 await _make_runtime(options, wishes, learner, store, manager).run()
             except StorageError as error:
                 if error.code != "E-DISK-FULL":
                     raise
-                await wait_for_room(wishes.state_dir, manager.alive)
+                # Room for the state is not yet room for an update: no training again and again.
+                is_soon = time.monotonic() - started_s < _SOON_S
+                pause_s = min(2 * pause_s + 1, _LONGEST_PAUSE_S) if is_soon else 0.0
+                await wait_for_room(wishes.state_dir, manager.alive, pause_s=pause_s)
             else:
                 return
     finally:
@@ -136,8 +144,8 @@ def _make_runtime(
     store: KeyValueStore,
     manager: ServiceManager,
 ) -> AgentRuntime:
-    identity = load_identity(store, wishes.device)
-    keep_copy(wishes.state_dir / STATE_FILE, store)
+    batched = BatchStore(store, namespace=NAMESPACE)
+    identity = load_identity(batched, wishes.device)
     power = None if options.ignore_power else wishes.config.power
     guard = PowerGuard(
         policy=power,
@@ -156,13 +164,16 @@ def _make_runtime(
             is_available=lambda: learner.has_data and guard.verdict().is_eligible,
             presence=guard.presence,
         ),
-        store=store,
-        entropy=HedgedEntropy(store.namespace("entropy"), identity.signing_key.export_seed()),
+        store=batched,
+        entropy=HedgedEntropy(batched.namespace("entropy"), identity.signing_key.export_seed()),
         spool=FileSpool(wishes.state_dir / SPOOL_FILE),
     )
+    batched.batch.commit()
+    keep_copy(wishes.state_dir / STATE_FILE, store)
     status_topic = topics.status(wishes.fleet, wishes.device)
     return AgentRuntime(
         core=core,
+        commit=batched.batch.commit,
         link=AgentLink(
             make_transport=lambda: _make_transport(wishes, status_topic),
             filters=core.topics,

@@ -1,7 +1,7 @@
 """A simulated board with real files that loses its power at chosen writes, as by kill -9."""
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
@@ -14,6 +14,7 @@ from edgefl.errors import WireError
 from edgefl.protocol import topics
 from edgefl.protocol.envelope import open_envelope
 from edgefl.protocol.round_messages import MaskedInput
+from edgefl.storage.batch import BatchStore, Changes
 from edgefl.storage.sqlite import SqliteStore, open_sqlite
 from edgefl.transport.core_events import Arrived, LinkRestored
 from edgefl.types import DeviceId
@@ -57,13 +58,15 @@ class Board:
         device._life += 1
         device._battery.switch(on=True, now_s=device._clock.now_s)
         self._store = open_sqlite(self.folder / "agent.sqlite", namespace="agent")
+        self._batched = BatchStore(self._store, namespace="agent")
+        device._core = AgentCore(
+            settings=device._settings,
+            store=self._batched,
+            entropy=device._entropy,
+            spool=FileSpool(self.folder / "masked.spool"),
+        )
         try:
-            device._core = AgentCore(
-                settings=device._settings,
-                store=self._store,
-                entropy=device._entropy,
-                spool=FileSpool(self.folder / "masked.spool"),
-            )
+            self._batched.batch.commit()
         except PowerCut:
             self._die(device)
             return
@@ -76,17 +79,21 @@ class Board:
         )
         device.feed(LinkRestored(max_packet_bytes=device._network.told_packet_bytes))
 
-    def feed(
-        self,
-        device: SimulatedDevice,
-        event: AgentEvent,
-        feed: Callable[[SimulatedDevice, AgentEvent], None],
-    ) -> None:
-        """Do what `SimulatedDevice.feed` does, and die where that is due."""
+    def feed(self, device: SimulatedDevice, event: AgentEvent) -> None:
+        """Do what the agent's shell does with an event, and die where that is due."""
+        if device._core is None:
+            return
         try:
-            feed(device, event)
+            effects = device._core.handle(event, device._clock.now_s)
+            self._batched.batch.commit()
         except PowerCut:
             self._die(device)
+            return
+        for effect in effects:
+            if device._core is None:
+                return
+            device._carry_out(effect)
+        device._schedule_wakeup()
 
     def _die(self, device: SimulatedDevice) -> None:
         """Keep the files as they are at this moment; what closing would write does not happen."""
@@ -96,8 +103,6 @@ class Board:
         self.close()
         shutil.rmtree(self.folder)
         kept.rename(self.folder)
-        if device._core is None:
-            device._clock.call_after(OUTAGE_S, device.boot)
         device.die(outage_s=OUTAGE_S)
 
     def close(self) -> None:
@@ -107,7 +112,7 @@ class Board:
 
     # ------------------------------------------------------------ writes
 
-    def commit(self, store: SqliteStore, changes: Mapping[str, bytes | None]) -> None:
+    def commit(self, store: SqliteStore, changes: Changes) -> None:
         """Write to the database."""
         moment = self._take_moment()
         if moment in (Moment.BEFORE, Moment.MIDWAY):
@@ -144,7 +149,7 @@ class Board:
             packed.add(envelope.message.packed)
 
 
-_COMMIT, _SPOOL = SqliteStore.put_many, FileSpool.put
+_COMMIT, _SPOOL = SqliteStore.put_across, FileSpool.put
 _BOOT, _FEED, _PUBLISH = SimulatedDevice.boot, SimulatedDevice.feed, SimulatedDevice._publish
 
 
@@ -158,7 +163,7 @@ def board_dying_at(folder: Path, name: str, *cuts: tuple[int, Moment]) -> Iterat
         board.boot(device) if device.name == name else _BOOT(device)
 
     def feed(device: SimulatedDevice, event: AgentEvent) -> None:
-        board.feed(device, event, _FEED) if device.name == name else _FEED(device, event)
+        board.feed(device, event) if device.name == name else _FEED(device, event)
 
     def publish(device: SimulatedDevice, effect: object) -> None:
         if device.name == name:
@@ -169,7 +174,7 @@ def board_dying_at(folder: Path, name: str, *cuts: tuple[int, Moment]) -> Iterat
         mock.patch.object(SimulatedDevice, "boot", boot),
         mock.patch.object(SimulatedDevice, "feed", feed),
         mock.patch.object(SimulatedDevice, "_publish", publish),
-        mock.patch.object(SqliteStore, "put_many", lambda *words: board.commit(*words)),
+        mock.patch.object(SqliteStore, "put_across", lambda *words: board.commit(*words)),
         mock.patch.object(FileSpool, "put", lambda *words: board.spool(*words)),
     ):
         try:

@@ -22,7 +22,7 @@ from firmware_sim.spar_scenario import spar_scenario
 from tests.simulation.dying_board import Board, Moment, board_dying_at
 
 _DEVICES = 4
-_STRIDE = 6
+_STRIDE = 4
 """Of the writes that CI tries, which are others for each moment."""
 
 
@@ -61,7 +61,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, list[flo
     """Return how often the board writes, what it has spent in the end, and the model."""
     folder = tmp_path_factory.mktemp("undisturbed") / "board"
     result, board = _run(folder)
-    assert board.writes > 10
+    assert board.writes >= 2 * 7
     return board.writes, _spent(folder), result.parameters
 
 
@@ -73,13 +73,8 @@ def _require_nothing_lost(
     assert result.outcome == "done"
     assert result.stopped == {}
     for row in result.rounds:
-        if row["outcome"] == "ABORTED":
-            # Cut between noting an attempt and its keys: it is answered by no second set of keys.
-            missing = {"device": board.name, "phase": "CHECK_IN", "reason": "timed-out"}
-            assert row["dropouts"] == [missing]
-            continue
         # The check coordinates show that the sum holds each of them once.
-        assert (row["survivors"], row["dropouts"]) == (_DEVICES, [])
+        assert (row["outcome"], row["survivors"], row["dropouts"]) == ("COMMITTED", _DEVICES, [])
         assert row["sum_check_held"] is True
     assert sorted(result.accuracies) == [1, 2]
     assert len(board.masked) == 2
