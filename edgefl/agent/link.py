@@ -50,8 +50,9 @@ class AgentLink:
         """Yield the events of one transport after another until `close`; for one consumer."""
         while not self._is_closed:
             transport = self._make_transport()
-            await transport.start()
+            # First, so that the link counts as up only once the subscriptions stand.
             await transport.subscribe(*self._filters)
+            await transport.start()
             self._transport = transport
             async for event in transport.events():
                 yield event
