@@ -1,6 +1,7 @@
 """From `gateway init` to a round and out again: enrolled boards over TLS, with real processes."""
 
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from tests.integration import brokers
 from tests.integration.enrolled_fleet import SOURCES, EnrolledFleet
+from tests.integration.real import wait_until
 
 _KEY = re.compile(r"key ([0-9a-f]{4}(?:-[0-9a-f]{4}){4})")
 
@@ -73,3 +75,19 @@ def put_out(fleet: EnrolledFleet, agent: object) -> None:
     assert "revoked" in ended.err
     again = fleet.run_agent("d1", SOURCES[1], "--wait-s", 5).wait()
     assert again.code != 0
+
+
+def test_a_copy_of_a_boards_folder_is_stopped_and_named_on_both_sides(tmp_path: Path) -> None:
+    with started(tmp_path, "endpoint") as (fleet, _):
+        token = fleet.token("--preauthorised")
+        assert fleet.enrol("d0", "--token", token).wait().code == 0
+        shutil.copytree(fleet.state_of("d0"), fleet.state_of("copy"))
+        boards = [fleet.run_agent(name, SOURCES[0]) for name in ("d0", "copy")]
+        wait_until(lambda: not all(board.is_running for board in boards), "one is stopped")
+        (stopped,) = [board for board in boards if not board.is_running]
+        assert "E-DEVICE-TWICE" in stopped.wait().err
+        said = fleet.wait_for(
+            lambda event: "two clients with one identity" in str(event.get("detail")), "named"
+        )
+        assert said["identity"] == "d0"
+        assert any(board.is_running for board in boards)
