@@ -139,8 +139,9 @@ class GatewayRuntime:
             try:
                 self._watch = self._make_watch()
                 self._write_gateway_file(self._watch)
-                await transport.start()
+                # First, so that the link counts as up only once the subscriptions stand.
                 await transport.subscribe(*self._core.topics)
+                await transport.start()
                 await self._run_tasks(transport)
             finally:
                 self._worker.shutdown(wait=False, cancel_futures=True)

@@ -113,8 +113,8 @@ class Enrolment:
             TransportError: No gateway, or no decision, within the time; or TLS refuses it.
         """
         fleet, claim = FleetName(self._applicant.token.fleet), self._applicant.token.claim
-        await transport.start()
         await transport.subscribe(topics.claim_downlink(fleet, claim))
+        await transport.start()
         asking = asyncio.create_task(self._ask(transport), name="ask")
         watching = asyncio.create_task(self._watch(), name="watch")
         listening = asyncio.create_task(self._listen(transport), name="listen")

@@ -31,6 +31,8 @@ _CONNACK_BYTE = 0x20
 _FILTERS_PER_SUBSCRIBE = 8
 """AWS IoT's limit; others allow more."""
 _PING_PATIENCE_S = 20.0
+_SUBSCRIBE_AGAIN_S = 30.0
+"""A cluster short of a leader refuses for a while what it will take later."""
 _LOCAL_TRIAL_S = 2.0
 _ANSWER_FACTOR = 2
 """A cluster that has just lost a node answers only after it has chosen new leaders."""
@@ -78,7 +80,9 @@ class MqttConnection:
         self._emit = emit
         self._on_progress = on_progress
         self._asked_count = 0
-        self._unanswered: set[int] = set()
+        self._unanswered: dict[int, float] = {}
+        self._subscribing: dict[int, tuple[str, ...]] = {}
+        self._unsubscribed: deque[tuple[float, str]] = deque()
         self._in_flight: dict[int, Outgoing] = {}
         self._window = settings.max_in_flight
         self._early: list[Inbound] = []
@@ -208,6 +212,9 @@ class MqttConnection:
             detail = "connected, but no answer to CONNECT or SUBSCRIBE"
             is_late = now > deadline
             return LinkDown(reason=LinkDownReason.SILENT, detail=detail) if is_late else None
+        asked_at = min(self._unanswered.values(), default=now)
+        if now > asked_at + self._answer_within_s():
+            return LinkDown(reason=LinkDownReason.LOST, detail="no answer to SUBSCRIBE")
         if now > self._last_read_at + self._keepalive_s + _PING_PATIENCE_S:
             self.died_silently = True
             return LinkDown(reason=LinkDownReason.LOST, detail="no answer to a ping")
@@ -245,16 +252,23 @@ class MqttConnection:
 
     def _ask_subscriptions(self) -> None:
         """Send SUBSCRIBE for the filters that this connection has not asked for."""
+        now = time.monotonic()
         while self._asked_count < len(self._filters):
             some = self._filters[self._asked_count : self._asked_count + _FILTERS_PER_SUBSCRIBE]
             self._asked_count += len(some)
-            if self._speaks_5:
-                options = SubscribeOptions(qos=1)
-                result, packet_id = self._client.subscribe([(name, options) for name in some])
-            else:
-                result, packet_id = self._client.subscribe([(name, 1) for name in some])
-            if result == MQTTErrorCode.MQTT_ERR_SUCCESS and packet_id is not None:
-                self._unanswered.add(packet_id)
+            self._subscribe(some, now)
+        while self._unsubscribed and self._unsubscribed[0][0] <= now:
+            self._subscribe([self._unsubscribed.popleft()[1]], now)
+
+    def _subscribe(self, filters: Sequence[str], now: float) -> None:
+        if self._speaks_5:
+            options = SubscribeOptions(qos=1)
+            result, packet_id = self._client.subscribe([(name, options) for name in filters])
+        else:
+            result, packet_id = self._client.subscribe([(name, 1) for name in filters])
+        if result == MQTTErrorCode.MQTT_ERR_SUCCESS and packet_id is not None:
+            self._unanswered[packet_id] = now
+            self._subscribing[packet_id] = tuple(filters)
 
     def _become_ready(self) -> None:
         """Report the link once the broker has confirmed the subscriptions."""
@@ -488,9 +502,13 @@ class MqttConnection:
         reason_codes: list[ReasonCode],
         _properties: Properties | None,
     ) -> None:
-        self._unanswered.discard(packet_id)
-        if any(code.is_failure for code in reason_codes):
-            _LOGGER.error("the broker refused a subscription: %s", self._filters)
+        self._unanswered.pop(packet_id, None)
+        asked = self._subscribing.pop(packet_id, ())
+        for topic_filter, code in zip(asked, reason_codes, strict=False):
+            if code.is_failure:
+                _LOGGER.error("the broker refused a subscription: %s: %s", topic_filter, code)
+                again_at = time.monotonic() + _SUBSCRIBE_AGAIN_S
+                self._unsubscribed.append((again_at, topic_filter))
 
 
 def _has_buffered(sock: object) -> bool:
