@@ -192,7 +192,8 @@ function traffic(status) {
 }
 
 function gateway(status) {
-  const counters = Object.entries(status.broker.counters).map(([name, count]) => [name.replaceAll("_", " "), whole(count)]);
+  const counters = Object.entries(status.broker.counters).filter(([, count]) => count !== 0)
+    .map(([name, count]) => [name.replaceAll("_", " "), name.includes("bytes") ? bytes(count) : whole(count)]);
   const refused = Object.values(status.refusals).reduce((sum, count) => sum + count, 0);
   show("gateway", figures([
     [status.broker.kind === "endpoint" ? "own endpoint" : "external broker", status.broker.addresses.join(", ") || "–"],
