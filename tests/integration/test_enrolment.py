@@ -91,3 +91,30 @@ def test_a_copy_of_a_boards_folder_is_stopped_and_named_on_both_sides(tmp_path: 
         )
         assert said["identity"] == "d0"
         assert any(board.is_running for board in boards)
+
+
+def test_a_running_board_follows_its_gateway_to_another_authority(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with started(tmp_path, "endpoint") as (fleet, _):
+        token = fleet.token("--preauthorised", "--uses", 2)
+        for device in ("d0", "d1"):
+            assert fleet.enrol(device, "--token", token).wait().code == 0
+        certificate = fleet.state_of("d0") / "tls" / "device.pem"
+        before = certificate.read_bytes()
+        agent = fleet.run_agent("d0", SOURCES[0])
+        fleet.wait_for(lambda event: event["kind"] == "device-new", "d0 is there")
+        state = ("--state", fleet.state)
+        assert fleet.run("gateway", "ca", "rotate", *state) == 0
+        wait_until(lambda: certificate.read_bytes() != before, "a certificate of the new authority")
+        # d1 was not heard since.
+        assert fleet.run("gateway", "ca", "finish", *state) == 2
+        assert "1 devices have not been heard" in capsys.readouterr().err
+        second = fleet.run_agent("d1", SOURCES[1])
+        wait_until(lambda: fleet.run("gateway", "ca", "finish", *state) == 0, "d1 follows")
+        assert agent.is_running
+        second.interrupt()
+        second.wait()
+        # A connection with the new certificate, to a gateway that shows one of the new authority.
+        again = fleet.run_agent("d1", SOURCES[1])
+        wait_until(lambda: "connected to" in again.err, "d1 is back")
