@@ -279,10 +279,9 @@ class EnrolmentDesk:
         record = self._enrolments.get(device)
         if record is None or record.admission is not Admission.ACCEPTED:
             return []
-        if record.trusted_digest != request.trusted_digest:
-            record = replace(record, trusted_digest=request.trusted_digest)
-            self._enrolments.put(record)
         if not request.certificate_request:
+            # It has moved: trusts these authorities, and has a certificate of the newest.
+            self._enrolments.put(replace(record, trusted_digest=request.trusted_digest))
             return []
         if request.certificate_request == record.certificate_request:
             return [self._mailer.to_device(device, self._issued(record.certificate))]

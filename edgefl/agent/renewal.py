@@ -6,6 +6,7 @@ does not load the library that reads certificates.
 
 import json
 import logging
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +56,8 @@ class CertificateKeeper:
         self._files = files
         self._device = device
         self._wall_clock_s = wall_clock_s
+        # It is asked by a timer and by what arrives, in threads.
+        self._turn = threading.Lock()
 
     @property
     def _life_path(self) -> Path:
@@ -66,6 +69,10 @@ class CertificateKeeper:
         Raises:
             StorageError: A file is damaged or cannot be written.
         """
+        with self._turn:
+            return self._wanted()
+
+    def _wanted(self) -> RenewalRequest | None:
         life = self._life()
         due_s = life.begins_s + _DUE_AT * (life.ends_s - life.begins_s)
         if life.is_newest_authority and self._wall_clock_s() < due_s:
@@ -79,6 +86,10 @@ class CertificateKeeper:
             RemoteProtocolError: E-CERTIFICATE, it is not what was asked for.
             StorageError: A file is damaged or cannot be written.
         """
+        with self._turn:
+            return self._take(message)
+
+    def _take(self, message: CertificateIssued) -> RenewalRequest | None:
         from edgefl.agent import device_keys
 
         files = self._files
@@ -88,28 +99,23 @@ class CertificateKeeper:
         if message.authorities != known:
             files.write(files.trusted, device_keys.to_pem(message.authorities))
             _LOGGER.info("the gateway's authorities have changed: %s", len(message.authorities))
-        if message.certificate:
+        if message.certificate and files.request.exists():
             self._take_certificate(message)
-            return None
-        if message.authorities == known:
-            return self._report(known)
+        # Only now: whoever reports is counted on to need the older authorities no more.
         self._note_life()
-        return self.wanted() or self._report(message.authorities)
+        return self._wanted() or self._report(message.authorities)
 
     def _take_certificate(self, message: CertificateIssued) -> None:
         from edgefl.agent import device_keys
 
         files = self._files
-        if not files.request.exists():
-            return  # It came twice.
         wish = device_keys.CertificateWish.from_pem(read_pem(files.request))
         content = device_keys.certified(
             wish, message.certificate, message.authorities, self._device
         )
         files.write(files.device, content)
         files.request.unlink(missing_ok=True)
-        life = self._note_life()
-        _LOGGER.info("a new certificate, valid for %.0f days", _days(life))
+        _LOGGER.info("a new certificate, valid for %.0f days", _days(self._note_life()))
 
     def _request(self) -> RenewalRequest:
         from edgefl.agent import device_keys
@@ -124,7 +130,7 @@ class CertificateKeeper:
         return RenewalRequest(certificate_request=wish.request, trusted_digest=digest_of(trusted))
 
     def _report(self, trusted: tuple[bytes, ...]) -> RenewalRequest:
-        """Say what is trusted, and ask for nothing."""
+        """Say that this device has moved to these authorities, and ask for nothing."""
         return RenewalRequest(certificate_request=b"", trusted_digest=digest_of(trusted))
 
     def _life(self) -> _Life:

@@ -69,8 +69,8 @@ class RenewalRequest:
     """An enrolled board asks for its next certificate.
 
     Attributes:
-        certificate_request: PKCS #10, DER, of a new key; empty where it only reports what it
-            trusts.
+        certificate_request: PKCS #10, DER, of a new key; empty where the board reports that it
+            has a certificate of the newest authority, and what it trusts.
         trusted_digest: SHA-256 over the authorities that the board trusts, joined.
     """
 

@@ -62,7 +62,7 @@ def test_a_certificate_is_renewed_after_two_thirds_of_its_life(home: Home) -> No
     again = CertificateKeeper(home.files, "d1", lambda: home.lab.now.timestamp())
     assert again.wanted() == request
     before = home.certificate
-    assert home.keeper.take(home.ask(request)) is None
+    assert home.keeper.take(home.ask(request)).certificate_request == b""
     assert home.certificate.serial_number != before.serial_number
     assert home.certificate.not_valid_after_utc > home.lab.now + 300 * DAY
     home.files.settings.context()
@@ -104,7 +104,10 @@ def test_a_device_follows_its_gateway_to_another_authority_and_forgets_the_old_o
     request = home.keeper.take(open_envelope(told.topic, told.payload).message)
     assert request is not None
     assert request.certificate_request
-    home.keeper.take(home.ask(request))
+    report = home.keeper.take(home.ask(request))
+    assert report.certificate_request == b""
+    assert lab.desk.behind_count() == 1
+    assert home.ask(report) is None
     assert lab.tls.authority.has_issued(_der(home.certificate))
     assert lab.desk.behind_count() == 0
     # Both are trusted until the gateway's operator ends the replacement.
