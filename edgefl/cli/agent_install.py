@@ -192,8 +192,8 @@ def _require_shared_place(path: Path) -> None:
             "E-INSTALL-HOME",
             "edgefl in a place that services see",
             f"{path}, in a user's home",
-            "python3 -m venv /opt/edgefl && /opt/edgefl/bin/pip install edgefl-runtime, then "
-            "/opt/edgefl/bin/edgefl agent install",
+            "python3 -m venv /usr/local/lib/edgefl && /usr/local/lib/edgefl/bin/pip install edgefl-runtime, then "
+            "/usr/local/lib/edgefl/bin/edgefl agent install",
         )
 
 

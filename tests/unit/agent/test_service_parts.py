@@ -106,16 +106,17 @@ def test_without_a_manager_nothing_happens(environment: dict[str, str]) -> None:
 
 
 def test_the_unit_is_sound_and_hardened(tmp_path: Path) -> None:
+    recordings = Path("/home", "pi", "recordings")
     unit = Unit(
         name="edgefl-agent",
         command=["/usr/bin/env", "true", "--config", "/etc/a%b$c.toml"],
-        readable=[Path("/home/pi/recordings"), Path("/srv/data")],
+        readable=[recordings, Path("/srv/data")],
         groups=["i2c"],
     ).text()
     lines = unit.splitlines()
     assert "ExecStart=/usr/bin/env true --config /etc/a%%b$$c.toml" in lines
     assert "ProtectHome=tmpfs" in lines
-    assert "BindReadOnlyPaths=-/home/pi/recordings" in lines
+    assert f"BindReadOnlyPaths=-{recordings}" in lines
     assert not any("/srv/data" in line for line in lines)  # no home: it is seen anyway
     assert "SupplementaryGroups=i2c" in lines
     program = shutil.which("systemd-analyze")
@@ -136,8 +137,8 @@ def test_without_data_in_homes_no_home_is_seen() -> None:
 @pytest.mark.parametrize(
     "more",
     [
-        {"command": ["/opt/my programs/python"]}, {"command": ["/bin/true", "a\nExecStartPre=/x"]},
-        {"readable": [Path("/home/a:b")]}, {"groups": ["i2c\nUser=root"]}, {"groups": [""]},
+        {"command": ["/usr/my programs/python"]}, {"command": ["/bin/true", "a\nExecStartPre=/x"]},
+        {"readable": [Path("/srv/a:b")]}, {"groups": ["i2c\nUser=root"]}, {"groups": [""]},
     ],
 )  # fmt: skip
 def test_words_that_systemd_would_read_otherwise_are_refused(more: dict[str, object]) -> None:
