@@ -15,6 +15,7 @@ from edgefl.protocol.limits import KEY_BYTES
 from edgefl.protocol.public_keys import WEAK_KEY, weakness_of
 from edgefl.protocol.topics import parse_fleet
 from edgefl.storage.files import read_file
+from edgefl.transfer.manifest import DEFAULT_CHUNK_BYTES, MAX_CHUNK_BYTES, MIN_CHUNK_BYTES
 from edgefl.types import FleetName
 
 CONFIG_FILE: Final = "gateway.toml"
@@ -51,11 +52,13 @@ class Limits:
         connections: Most clients at a time.
         upload_slots: Most uploads at a time.
         upload_window_bytes: Most bytes that devices may have under way at a time.
+        chunk_bytes: Largest chunk of what does not fit into one packet.
     """
 
     connections: int = 20_000
     upload_slots: int = 64
     upload_window_bytes: int = 64 << 20
+    chunk_bytes: int = DEFAULT_CHUNK_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +113,7 @@ _KEYS: Final[dict[str, dict[str, _Key]]] = {
         "connections": _Key(int, "1 to 1000000", 1, 1_000_000),
         "upload_slots": _Key(int, "1 to 65536", 1, 65_536),
         "upload_window_bytes": _Key(int, "262144 to 2^40", 262_144, 1 << 40),
+        "chunk_bytes": _Key(int, "4096 to 122880", MIN_CHUNK_BYTES, MAX_CHUNK_BYTES),
     },
 }
 
@@ -189,6 +193,7 @@ port = {DEFAULT_HTTP_PORT}   # status page and metrics
 # connections = {Limits().connections}
 # upload_slots = {Limits().upload_slots}
 # upload_window_bytes = {Limits().upload_window_bytes}
+# chunk_bytes = {Limits().chunk_bytes}
 """
 
 

@@ -40,8 +40,7 @@ from broker.sightings import Sightings
 from broker.task_book import EndedTask, TaskBook
 from broker.task_wishes import TaskWish
 from broker.uplinks import Uplinks, acknowledge
-from broker.uploads import STAGE_BLOBS, STAGE_BYTES, Uploads
-from edgefl._native import UploadStage
+from broker.uploads import Uploads, stage_for
 from edgefl.privacy.ledger import Ledger
 from edgefl.protocol import topics
 from edgefl.protocol.events import DeviceOffline
@@ -83,7 +82,9 @@ class GatewayCore:
         """
         self._settings = settings
         self._ledger = ledger
-        self._mailer = Mailer(settings.fleet, settings.signing_key)
+        self._mailer = Mailer(
+            settings.fleet, settings.signing_key, chunk_bytes=settings.chunk_bytes
+        )
         self._population = Population(store.namespace("population"), grace_s=settings.grace_s)
         self._epoch = int.from_bytes(store.get(_EPOCH) or b"", "big") + 1
         self._key_epochs = open_key_epochs(settings, store, entropy, self._mailer)
@@ -136,9 +137,10 @@ class GatewayCore:
             rounds=self._rounds,
         )
         self._uploads = Uploads(
-            stage=UploadStage(STAGE_BYTES, STAGE_BLOBS) if stage is None else stage,
+            stage=stage_for(settings.uploads) if stage is None else stage,
             epoch=self._epoch,
             mailer=self._mailer,
+            limits=settings.uploads,
         )
         self._uplinks = Uplinks(
             settings=settings,

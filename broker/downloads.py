@@ -28,6 +28,8 @@ from edgefl.types import DeviceId, FleetName
 
 SLOTS = 64
 """Devices that are sent chunks at the same time; the others have their grant honoured later."""
+_CHUNK_EXPIRY_S = 60.0
+"""A device that was away for longer asks again for what it still lacks."""
 _MOST_PER_DEVICE = 8
 _MOST_UNANSWERED = 4
 _MOST_MANIFESTS = 8
@@ -54,6 +56,7 @@ class Downloads:
         signing_key: The gateway's identity.
         count: Told the device and size of each packet.
         slots: Devices that are sent chunks at the same time.
+        chunk_bytes: Largest chunk, where the broker and the device take it.
     """
 
     def __init__(
@@ -63,6 +66,7 @@ class Downloads:
         *,
         count: Callable[[str, int], None],
         slots: int = SLOTS,
+        chunk_bytes: int = DEFAULT_CHUNK_BYTES,
     ) -> None:
         """Begin with nothing."""
         self._count = count
@@ -78,7 +82,7 @@ class Downloads:
         # How often the same large message went to a device as a whole.
         self._whole_sends: dict[str, dict[int, int]] = {}
         self._reports: list[Reported] = []
-        self._most_chunk_bytes = DEFAULT_CHUNK_BYTES
+        self._wanted_chunk_bytes = self._most_chunk_bytes = chunk_bytes
 
     @property
     def wakeup_s(self) -> float | None:
@@ -107,7 +111,7 @@ class Downloads:
         self._active.clear()
         self._queue.clear()
         if max_packet_bytes is not None:
-            most_bytes = min(DEFAULT_CHUNK_BYTES, max_packet_bytes - PACKET_BYTES)
+            most_bytes = min(self._wanted_chunk_bytes, max_packet_bytes - PACKET_BYTES)
             self._most_chunk_bytes = max(MIN_CHUNK_BYTES, most_bytes)
 
     def note_chunk_bytes(self, device: str, chunk_bytes: int) -> None:
@@ -253,7 +257,8 @@ class Downloads:
         start = index * manifest.chunk_bytes
         data = memoryview(download.parts.blob)[start : start + manifest.size_of_chunk(index)]
         topic = topics.downlink(self._fleet, DeviceId(device))
-        return Publish(topic=topic, payload=pack_chunk_down(transfer_id, index, data))
+        payload = pack_chunk_down(transfer_id, index, data)
+        return Publish(topic=topic, payload=payload, expiry_s=_CHUNK_EXPIRY_S)
 
     def _manifest_of(self, message: AggregatorMessage, chunk_bytes: int) -> Manifest | None:
         """Return the manifest of a model part, hashed once for all devices."""

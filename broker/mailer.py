@@ -13,6 +13,7 @@ from edgefl.protocol.envelope import AGGREGATOR, NO_SESSION, Header, seal_envelo
 from edgefl.protocol.messages import AggregatorMessage
 from edgefl.protocol.round_messages import Call
 from edgefl.protocol.service_messages import AggregatorStatus
+from edgefl.transfer.manifest import DEFAULT_CHUNK_BYTES
 from edgefl.transport.core_events import Publish
 from edgefl.types import DeviceId, FleetName
 
@@ -31,15 +32,24 @@ class Mailer:
     Args:
         fleet: The fleet's name.
         signing_key: The gateway's identity.
+        chunk_bytes: Largest chunk, where the broker and the device take it.
     """
 
-    def __init__(self, fleet: FleetName, signing_key: SigningKey) -> None:
+    def __init__(
+        self,
+        fleet: FleetName,
+        signing_key: SigningKey,
+        *,
+        chunk_bytes: int = DEFAULT_CHUNK_BYTES,
+    ) -> None:
         """Start with nothing counted."""
         self._fleet = fleet
         self._key = signing_key
         self._traffic: dict[str, Traffic] = {}
         self._now_s = 0.0
-        self.downloads = Downloads(fleet, signing_key, count=self._count_down)
+        self.downloads = Downloads(
+            fleet, signing_key, count=self._count_down, chunk_bytes=chunk_bytes
+        )
 
     def at(self, now_s: float) -> None:
         """Note the time: of messages that travel in chunks it matters when they were offered."""
@@ -74,7 +84,11 @@ class Mailer:
         """Return a call to every device."""
         topic = topics.calls(self._fleet)
         header = round_header(call, NO_SESSION)
-        return Publish(topic=topic, payload=seal_envelope(self._key, topic, header, call))
+        return Publish(
+            topic=topic,
+            payload=seal_envelope(self._key, topic, header, call),
+            expiry_s=call.closes_in_ms / 1000,
+        )
 
     def status(self, *, epoch: int, least_agent_version: str, most_sleep_s: int) -> Publish:
         """Return the retained status."""

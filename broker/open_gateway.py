@@ -18,9 +18,9 @@ from broker.runtime import GatewayRuntime, RuntimeSettings
 from broker.settings import GatewaySettings
 from broker.tls_authority import TlsAuthority
 from broker.tls_folder import TlsFolder
-from broker.uploads import STAGE_BLOBS, STAGE_BYTES
+from broker.uploads import intake_limits, stage_for
 from edgefl import __version__
-from edgefl._native import Seed, UploadStage
+from edgefl._native import Seed
 from edgefl.errors import EnvironmentProblem
 from edgefl.transport.broker_url import BrokerAddress
 from edgefl.transport.tls import TlsSettings
@@ -78,7 +78,11 @@ async def run_gateway(
             identity = load_gateway_identity(store)
             write_public_key(state_dir, identity.public_key)
             tls = TlsFolder(state_dir) if names else None
-            stage = UploadStage(STAGE_BYTES, STAGE_BLOBS)
+            bounds = limits or Limits()
+            uploads = intake_limits(
+                slots=bounds.upload_slots, window_bytes=bounds.upload_window_bytes
+            )
+            stage = stage_for(uploads)
             core = GatewayCore(
                 settings=GatewaySettings(
                     fleet=fleet,
@@ -86,6 +90,8 @@ async def run_gateway(
                     enrolment_key=enrolment_key,
                     authority=None if tls is None else TlsAuthority(tls),
                     least_agent_version=__version__,
+                    uploads=uploads,
+                    chunk_bytes=bounds.chunk_bytes,
                 ),
                 store=store,
                 ledger=WitnessedLedger(ledger, copy),
@@ -101,7 +107,7 @@ async def run_gateway(
                     topics=core.topics,
                     stage=stage,
                     tls=tls,
-                    max_connections=(limits or Limits()).connections,
+                    max_connections=bounds.connections,
                 )
             runtime = GatewayRuntime(
                 settings=RuntimeSettings(

@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from broker.device_authority import DeviceAuthority
 from edgefl._native import SigningKey
 from edgefl.privacy.ledger import Ledger, LedgerEntry, Release
+from edgefl.transfer.intake import IntakeLimits
+from edgefl.transfer.manifest import DEFAULT_CHUNK_BYTES, require_chunk_bytes
 from edgefl.types import FleetName
 
 
@@ -41,6 +43,8 @@ class GatewaySettings:
         pause_s: The pause after an aborted attempt.
         resend_s: How often a device that is waited for is reminded.
         notice_s: How often a long wait is reported.
+        uploads: Bounds of what devices send in chunks.
+        chunk_bytes: Largest chunk, where the broker and the device take it.
     """
 
     fleet: FleetName
@@ -56,3 +60,13 @@ class GatewaySettings:
     pause_s: float = 2.0
     resend_s: float = 2.0
     notice_s: float = 10.0
+    uploads: IntakeLimits = field(default_factory=IntakeLimits)
+    chunk_bytes: int = DEFAULT_CHUNK_BYTES
+
+    def __post_init__(self) -> None:
+        """Check what a user may set.
+
+        Raises:
+            ConfigError: E-CHUNK-SIZE.
+        """
+        require_chunk_bytes(self.chunk_bytes)

@@ -6,19 +6,34 @@ from dataclasses import dataclass
 
 from broker.events import GatewayEffect
 from broker.mailer import Mailer
+from edgefl._native import UploadStage
 from edgefl.errors import WireError
 from edgefl.protocol.bulk import join_bulky, transfer_id_of
 from edgefl.protocol.envelope import Header, require_device_message
 from edgefl.protocol.messages import DeviceMessage
 from edgefl.transfer.intake import Answer, Intake, IntakeLimits
+from edgefl.transfer.manifest import MAX_BLOB_BYTES
 from edgefl.transfer.messages import RefusalReason, TransferOffer
 from edgefl.transfer.stage import Stage
 
-LIMITS = IntakeLimits()
-STAGE_BYTES = LIMITS.staged_bytes + (4 << 20)
-"""The blobs, and their lists of hashes."""
 STAGE_BLOBS = 4096
 _MOST_REMEMBERED = 4096
+
+
+def intake_limits(*, slots: int, window_bytes: int) -> IntakeLimits:
+    """Return the bounds of what comes in, from what the gateway's owner sets.
+
+    Args:
+        slots: Uploads at a time.
+        window_bytes: Sum of their sizes, and so of what may be under way.
+    """
+    blob_bytes = min(MAX_BLOB_BYTES, window_bytes)
+    return IntakeLimits(slots=slots, staged_bytes=window_bytes, blob_bytes=blob_bytes)
+
+
+def stage_for(limits: IntakeLimits) -> UploadStage:
+    """Return a stage with room for the blobs that the limits let in, and their lists of hashes."""
+    return UploadStage(limits.staged_bytes + limits.staged_bytes // 64 + (1 << 20), STAGE_BLOBS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,9 +63,7 @@ class Uploads:
         limits: Slots, memory, sizes.
     """
 
-    def __init__(
-        self, *, stage: Stage, epoch: int, mailer: Mailer, limits: IntakeLimits = LIMITS
-    ) -> None:
+    def __init__(self, *, stage: Stage, epoch: int, mailer: Mailer, limits: IntakeLimits) -> None:
         """Begin with nothing."""
         self._intake = Intake(stage, epoch=epoch, limits=limits)
         self._mailer = mailer

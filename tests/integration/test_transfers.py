@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from broker.mailer import Mailer
-from broker.uploads import STAGE_BLOBS, STAGE_BYTES, Uploads
-from edgefl._native import Seed, SigningKey, UploadStage
+from broker.uploads import Uploads, stage_for
+from edgefl._native import Seed, SigningKey
 from edgefl.agent.outbox import Outbox
 from edgefl.agent.pen import Pen
 from edgefl.agent.post import Post
@@ -19,6 +19,7 @@ from edgefl.protocol import topics
 from edgefl.protocol.envelope import Header, open_envelope
 from edgefl.protocol.identity import DeviceIdentity
 from edgefl.protocol.round_messages import MaskedInput
+from edgefl.transfer.intake import IntakeLimits
 from edgefl.transfer.messages import TRANSFER_ANSWERS, TransferOffer
 from edgefl.transport.base import Inbound, LinkUp
 from edgefl.transport.broker_url import BrokerAddress
@@ -31,6 +32,7 @@ from tests.integration.brokers import mosquitto, stock_mosquitto, until
 from tests.integration.real import Process, agent_words, submit_words, wait_until
 
 FLEET, DEVICE = FleetName("test"), DeviceId("d1")
+LIMITS = IntakeLimits()
 WINDOW_BYTES = 4 * 65_536
 PLACE = Header(session_id=bytes(32), round_number=1, attempt=1, sender=DEVICE)
 
@@ -82,7 +84,7 @@ class GatewayEnd:
 
     def __init__(self, address: BrokerAddress) -> None:
         self.uploads = Uploads(
-            stage=UploadStage(STAGE_BYTES, STAGE_BLOBS), epoch=1, mailer=Mailer(FLEET, key(2))
+            stage=stage_for(LIMITS), epoch=1, mailer=Mailer(FLEET, key(2)), limits=LIMITS
         )
         self.transport = client(address, "aggregator")
         self.received: list[MaskedInput] = []
