@@ -161,9 +161,12 @@ class OperatorDesk:
     def _refresh_if_due(self) -> None:
         """Renew the gateway's own certificates before they end."""
         now = self._now()
-        if self._tls is None or (self._refresh_at is not None and now < self._refresh_at):
+        if self._refresh_at is not None and now < self._refresh_at:
             return
         self._refresh_at = now + _REFRESH
+        self._orders.forget_old_answers(now.timestamp())
+        if self._tls is None:
+            return
         renewed = self._tls.refresh(self._names, now)
         if renewed:
             _LOGGER.info("certificates made anew: %s", ", ".join(renewed))

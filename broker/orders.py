@@ -9,7 +9,6 @@ import json
 import logging
 import secrets
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -136,11 +135,15 @@ class OrderFolder:
                 "E-ORDER", f"{self._folder}, which can be written", error.strerror or str(error)
             ) from error
 
-    def forget_old_answers(self, wall_clock_s: Callable[[], float] = time.time) -> None:
-        """Remove answers that nobody came for."""
+    def forget_old_answers(self, now_s: float) -> None:
+        """Remove answers that nobody came for.
+
+        Args:
+            now_s: Seconds since 1970.
+        """
         for path in self._folder.glob("*.done"):
             try:
-                if path.stat().st_mtime < wall_clock_s() - _ANSWER_LIFE_S:
+                if path.stat().st_mtime < now_s - _ANSWER_LIFE_S:
                     path.unlink()
             except OSError:
                 continue

@@ -77,6 +77,7 @@ def put_out(fleet: EnrolledFleet, agent: object) -> None:
     assert again.code != 0
 
 
+@pytest.mark.long  # Beside the quick one of test_endpoint_certificates.py, with real agents.
 def test_a_copy_of_a_boards_folder_is_stopped_and_named_on_both_sides(tmp_path: Path) -> None:
     with started(tmp_path, "endpoint") as (fleet, _):
         token = fleet.token("--preauthorised")
