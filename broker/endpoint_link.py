@@ -1,6 +1,7 @@
 """The gateway's link to its devices by its own MQTT endpoint, on threads of this process."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final
 
@@ -8,12 +9,14 @@ from broker.config import Listening
 from broker.endpoint_notices import EndpointNotices, Notice
 from broker.endpoint_transport import EndpointTransport, require_endpoint
 from broker.events import Json
+from broker.open_files import allow_connections
 from broker.tls_folder import TlsFolder
 from edgefl import _native
 from edgefl._native import UploadStage
 from edgefl.errors import TransportError
 from edgefl.types import FleetName
 
+_LOGGER = logging.getLogger(__name__)
 _LOOPBACK: Final = "127.0.0.1"
 _ADMINISTRATIVE_ACTION: Final = 0x98
 """MQTT 5.0, section 3.14.2.1."""
@@ -53,6 +56,14 @@ class EndpointLink:
         """
         require_endpoint()
         self._listening = listening
+        room = allow_connections(max_connections)
+        if room < max_connections:
+            _LOGGER.warning(
+                "room for %s clients instead of %s: raise the limit on open files (ulimit -n, or "
+                "LimitNOFILE of the service)",
+                room,
+                max_connections,
+            )
         server = None if tls is None else tls.server_file.read_bytes()
         self._endpoint = _native.MqttEndpoint(
             fleet,
@@ -63,7 +74,7 @@ class EndpointLink:
             certificate_chain=server,
             private_key=server,
             stage=stage,
-            max_connections=max_connections,
+            max_connections=room,
             max_sessions=2 * max_connections,
         )
         self._endpoint.subscribe(topics)
@@ -146,8 +157,8 @@ class EndpointLink:
             identity: The name.
             reason: For this side's log; the client hears an administrative action.
         """
-        del reason
-        self._endpoint.disconnect(identity, _ADMINISTRATIVE_ACTION)
+        count = self._endpoint.disconnect(identity, _ADMINISTRATIVE_ACTION)
+        _LOGGER.info("device=%s cut off (%s connections): %s", identity, count, reason)
 
     def set_certificates(self, chain: bytes, key: bytes, authorities: bytes) -> None:
         """Show another certificate from the next connection on.
