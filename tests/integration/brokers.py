@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from edgefl._native import MqttEndpoint
 from edgefl.cli.main import main
 from edgefl.transport.broker_url import BrokerAddress, BrokerScheme
 from tests.integration.real import begin_child, free_port
@@ -74,9 +75,14 @@ class Brokers:
     """One broker, or the nodes of a cluster."""
 
     nodes: list[Node] = field(default_factory=list)
+    endpoint: MqttEndpoint | None = None
+    """The gateway's own, in this process: then the gateway's side is no client of a broker."""
+    endpoint_port: int = 0
 
     @property
     def addresses(self) -> tuple[BrokerAddress, ...]:
+        if self.endpoint is not None:
+            return (_plain(self.endpoint_port),)
         return tuple(node.address for node in self.nodes)
 
     @property
@@ -249,7 +255,18 @@ def amqtt(folder: Path) -> Iterator[Brokers]:
         yield all_
 
 
+@contextlib.contextmanager
+def endpoint(_folder: Path) -> Iterator[Brokers]:
+    """Run the gateway's own endpoint, without a gateway behind it."""
+    made = MqttEndpoint("test", mqtt="127.0.0.1:0")
+    try:
+        yield Brokers(endpoint=made, endpoint_port=made.start()["mqtt"])
+    finally:
+        made.close()
+
+
 STARTERS: dict[str, Callable[[Path], contextlib.AbstractContextManager[Brokers]]] = {
+    "endpoint": endpoint,
     "mosquitto": mosquitto,
     "mosquitto-ws": lambda folder: mosquitto(folder, websocket=True),
     "nats-1": lambda folder: nats(folder, 1),
