@@ -113,7 +113,7 @@ def test_boards_live_through_what_boards_live_through(tmp_path: Path) -> None:
         battery.wait_for(declines_because=["on battery power"], level_percent=42)
 
         # Three of four take part; the fourth says that it is away, and nobody waits for it.
-        fleet.submit("first", "--rounds", 1)
+        fleet.submit("first", "--rounds", 1, "--selection", "gateway")
         fleet.wait_for_line("task first done: 1 rounds")
         (closed,) = [event for event in fleet.events() if event["kind"] == "round"]
         assert closed["outcome"] == "COMMITTED"
@@ -127,7 +127,7 @@ def test_boards_live_through_what_boards_live_through(tmp_path: Path) -> None:
         read_only.wait_for(declines_because=["paused by its owner"])
         filler = small.folder / "filler"
         fill(filler)
-        fleet.submit("second", "--rounds", 1)
+        fleet.submit("second", "--rounds", 1, "--selection", "gateway")
         (laptop / "sys/class/power_supply/AC/online").write_text("1\n")
         battery.wait_for(declines_because=[], supply="external")
         wait_until(lambda: "is full: rounds are declined" in small.process.err, "a full disk")
