@@ -101,6 +101,7 @@ class Enrolment:
         self._is_linked = False
         self._is_pending = False
         self._tls_trouble: str | None = None
+        self._why_down = ""
 
     async def run(self, transport: Transport) -> Enrolled:
         """Ask until there is an answer, and store what it brings.
@@ -170,14 +171,15 @@ class Enrolment:
             return f"waiting for the operator ('edgefl devices accept {self._applicant.device}')"
         if self._is_linked:
             return "waiting for the gateway's answer"
-        return f"waiting for a link to {', '.join(self._applicant.gateways)}"
+        why = f": {self._why_down}" if self._why_down else ""
+        return f"waiting for a link to {', '.join(self._applicant.gateways)}{why}"
 
     def _out_of_time(self) -> TransportError:
         code = "E-ENROL-PENDING" if self._is_pending else "E-NO-GATEWAY"
         return TransportError(
             code,
             f"a decision within {self._wait_s:g} s",
-            f"{self._state()}{': ' + self._tls_trouble if self._tls_trouble else ''}",
+            self._state(),
             "run 'edgefl agent enrol' again; it goes on where it was",
         )
 
@@ -194,7 +196,7 @@ class Enrolment:
         return None
 
     def _on_down(self, event: LinkDown) -> None:
-        self._is_linked = False
+        self._is_linked, self._why_down = False, event.detail
         _LOGGER.info("no link: %s %s", event.reason.value, event.detail)
         is_tls = event.reason is LinkDownReason.TLS
         # A clock may yet be set; a wrong name or authority stays wrong.

@@ -232,8 +232,9 @@ def test_a_certificate_out_of_its_dates_is_waited_for(
 ) -> None:
     monkeypatch.setattr(enrol, "_TLS_PATIENCE_S", 0.1)
     home = Home(tmp_path)
-    with pytest.raises(TransportError, match="E-NO-GATEWAY"):
+    with pytest.raises(TransportError, match="E-NO-GATEWAY") as caught:
         asyncio.run(home.enrolment(0.6).run(Failing("time: not valid yet")))
+    assert "time: not valid yet" in str(caught.value)
 
 
 @pytest.mark.parametrize(
