@@ -165,7 +165,7 @@ def decode_entry(content: bytes) -> JournalEntry:
     Raises:
         WireError: It is none of this version.
     """
-    parts = wire.as_list(wire.decode(content), 6)
+    parts = wire.as_list(wire.decode_stored(content), 6)
     kind = wire.as_int(parts[0], _TOOK, _CHARGED) if parts else 0
     if len(parts) != {_TOOK: 6, _REMOVED: 3, _CLOSED: 4, _CHARGED: 1}.get(kind, -1):
         raise _unreadable(f"{len(parts)} parts of kind {kind}")

@@ -65,6 +65,20 @@ def decode(payload: bytes) -> WireValue:
     return value  # type: ignore[no-any-return]
 
 
+def decode_stored(content: bytes) -> WireValue:
+    """Decode bytes that came from `encode` and that a checksum has guarded since.
+
+    Several times as fast as `decode`, which trusts nobody.
+
+    Raises:
+        WireError: They are no CBOR.
+    """
+    try:
+        return cbor2.loads(content)  # type: ignore[no-any-return]
+    except (Exception, RecursionError) as error:  # noqa: BLE001 - the decoder's own failures
+        raise WireError("E-WIRE-CBOR", "stored CBOR", type(error).__name__) from None
+
+
 def _require_plain_items(payload: bytes) -> None:
     """Walk the encoded items without building any of them.
 
