@@ -345,6 +345,7 @@ class MqttConnection:
         Some 3.1.1 brokers close without a word, or say nothing, at a CONNECT of MQTT 5.
         """
         is_unanswered = self._connack is None and self._refusal is None
+        is_unanswered = is_unanswered and self._client.tls_error is None
         return self._is_version_refused or (self._has_asked and is_unanswered)
 
     def ask_to_end(self) -> None:
@@ -385,6 +386,9 @@ class MqttConnection:
             detail = self._goodbye or "the connection broke"
             return LinkDown(reason=LinkDownReason.LOST, detail=detail)
         detail = "the connection broke before the broker had answered"
+        if self._address.scheme.has_tls:
+            # With TLS 1.3 a server says no after the handshake, and its word may get lost.
+            detail += "; perhaps it does not take this side's certificate"
         return LinkDown(reason=LinkDownReason.UNREACHABLE, detail=detail)
 
     def explain_socket_error(self, error: OSError) -> LinkDown:
