@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import edgefl
+from edgefl.agent import clock
 from edgefl.cli.doctor_backends import backend_checks
 from edgefl.cli.doctor_checks import Check, Status
 from edgefl.cli.doctor_network import network_checks
@@ -29,8 +30,6 @@ from edgefl.cli.packages import EXTRAS, is_installed
 
 _OK, _ENVIRONMENT = 0, 4
 _LEAST_PYTHON = (3, 11)
-_OLDEST_CLOCK = datetime.datetime(2025, 1, 1, tzinfo=datetime.UTC)
-"""No release is older: a clock before it was never set (many boards begin at 1970)."""
 _REQUIRED = {"numpy": "numpy", "cbor2": "cbor2", "paho.mqtt.client": "paho-mqtt"}
 _PURPOSES = {
     "onnx": "edgefl model prepare",
@@ -254,7 +253,7 @@ def check_clock(now: datetime.datetime) -> Check:
         now: The present time, with its zone.
     """
     found = now.isoformat(timespec="seconds")
-    if now >= _OLDEST_CLOCK:
+    if clock.is_set(now.timestamp()):
         return Check(name="clock", status=Status.OK, found=found)
     advice = "wait for time synchronisation, or set the clock: certificates need it"
     return Check(name="clock", status=Status.WRONG, found=found, advice=advice)
