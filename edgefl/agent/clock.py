@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 _LOGGER = logging.getLogger(__name__)
 
 RELEASED_S = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
-"""No clock that is right shows an earlier date. A release may raise it, never beyond its own day."""
+"""No clock that is right shows an earlier date; a release may raise it up to its own day."""
 _NOTICE_S = 10.0
 _LOOK_S = 1.0
 
