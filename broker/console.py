@@ -76,6 +76,10 @@ def _refused_more(fields: dict[str, Json]) -> str:
     )
 
 
+def _devices_more(fields: dict[str, Json]) -> str:
+    return f"{fields['code']}: {fields['more']:,} more within {_number(fields['within_s'])} s"
+
+
 def _enrolment(fields: dict[str, Json]) -> str:
     leaving = fields.get("leaving")
     names = ", ".join(str(name) for name in leaving[:8]) if isinstance(leaving, list) else ""
@@ -160,6 +164,7 @@ _FORMATTERS = {
     "key-epoch-aborted": _key_epoch_aborted,
     "key-epoch-full": _key_epoch_full,
     "refused-more": _refused_more,
+    "devices-more": _devices_more,
     "enrolment": _enrolment,
     "enrolment-state": _enrolment_state,
     "mqtt-refused": refused_line,

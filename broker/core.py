@@ -31,7 +31,7 @@ from broker.mailer import Mailer
 from broker.notices import Notices
 from broker.open_round import OpenRound
 from broker.population import Population
-from broker.refusals import Refusals
+from broker.refusals import DEVICE_LINES, LINES_IN_ALL, Refusals
 from broker.reports import evaluation_report, task_wish_report
 from broker.round_driver import RoundDriver
 from broker.round_opening import RoundOpener
@@ -107,6 +107,7 @@ class GatewayCore:
         self._is_linked = False
         self._told_most_sleep_s = 0
         self._refusals = Refusals()
+        self._device_lines = Refusals(DEVICE_LINES, lines_per_source=LINES_IN_ALL // 2)
         self._requests = EnrolmentRequests(self._key_epochs.enrolment)
         desk = open_desk(settings, store, self._mailer)
         self._rounds = RoundDriver(
@@ -169,6 +170,7 @@ class GatewayCore:
             self._population.wakeup_s,
             self._notices.wakeup_s,
             self._refusals.wakeup_s,
+            self._device_lines.wakeup_s,
             self._requests.due_s,
         ]
         if self._is_linked:  # Without a link these would be granted at once, for ever.
@@ -266,7 +268,8 @@ class GatewayCore:
         if self._is_linked:
             effects += self._tell_most_sleep(now_s)
             effects += self._rounds.maybe_open(now_s)
-        return self._refusals.thin_out(effects, now_s)
+        thinned = self._device_lines.thin_out(effects, now_s)
+        return self._refusals.thin_out(thinned, now_s)
 
     def _dispatch(self, event: GatewayEvent, now_s: float) -> list[GatewayEffect]:
         if isinstance(event, Arrived):

@@ -116,10 +116,17 @@ def refused_report(code: str, source: str) -> Reported:
     return Reported(kind=REFUSED, fields={"code": code, "from": shown})
 
 
-def more_refused_report(code: str, more: int, within_s: float) -> Reported:
-    """More of one kind was refused than was reported line by line."""
+def more_report(code: str, more: int, within_s: float) -> Reported:
+    """More of one kind came than was reported line by line.
+
+    Args:
+        code: Of what was refused, or the kind of a line about devices.
+        more: How many.
+        within_s: In which time.
+    """
     fields: dict[str, Json] = {"code": code, "more": more, "within_s": round(within_s, 1)}
-    return Reported(kind="refused-more", fields=fields)
+    kind = "refused-more" if code.startswith("E-") else "devices-more"
+    return Reported(kind=kind, fields=fields)
 
 
 def phase_report(machine: AggregatorRound, phase: Phase, needed: int) -> Reported:

@@ -9,7 +9,7 @@ import pytest
 from broker.core import GatewayCore
 from broker.events import Reported
 from broker.live_status import LinkWords, LiveStatus
-from broker.reports import more_refused_report, refused_report
+from broker.reports import more_report, refused_report
 from broker.settings import GatewaySettings
 from edgefl._native import Seed, SigningKey
 from edgefl.protocol.presence import PowerBucket, Presence, PresenceKind
@@ -96,7 +96,7 @@ def test_the_operator_sees_each_device(tmp_path: Path) -> None:
 def test_refusals_and_refused_tasks_are_told(tmp_path: Path) -> None:
     live = _status(_core(), tmp_path)
     live.on_report(refused_report("E-WIRE-CBOR", "x"))
-    live.on_report(more_refused_report("E-WIRE-CBOR", 120, 60.0))
+    live.on_report(more_report("E-WIRE-CBOR", 120, 60.0))
     fields = {"task": "wake", "code": "E-TASK-FOLDER", "why": "no bundle"}
     live.on_report(Reported(kind="task-refused", fields=fields))
     status = live.status()

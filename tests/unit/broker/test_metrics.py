@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from broker.events import Reported
 from broker.metrics import MOST_TASKS, OTHER_TASKS, GatewayMetrics
-from broker.reports import more_refused_report, refused_report
+from broker.reports import more_report, refused_report
 from broker.status import GatewayFacts
 from tests.status_facts import some_facts
 
@@ -54,7 +54,7 @@ def test_rounds_are_counted() -> None:
     for _ in range(3):
         metrics.on_report(_round())
     metrics.on_report(refused_report("E-WIRE-CBOR", "secret-name-3"))
-    metrics.on_report(more_refused_report("E-WIRE-CBOR", 41, 60.0))
+    metrics.on_report(more_report("E-WIRE-CBOR", 41, 60.0))
     samples = _samples(metrics)
     done = (("outcome", "COMMITTED"), ("reason", "NONE"), ("task", "wake"))
     assert samples["edgefl_rounds_total", done] == 3

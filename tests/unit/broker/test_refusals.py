@@ -172,3 +172,24 @@ def test_a_few_refusals_are_not_held_back(count: int) -> None:
     assert len(gateway.lines) == count
     gateway.pass_time(10 * SHORTEST_SPAN_S)
     assert len(gateway.lines) == count
+
+
+def test_a_crowd_of_new_devices_leaves_some_lines_and_their_number() -> None:
+    gateway = Gateway()
+    crowd = 300
+    for index in range(crowd):
+        name = f"board-{index}"
+        key = signing_key(name)
+        hello = Hello(
+            identity_key=key.public_key, agent_version="99.0", roster_number=0, key_epoch=0
+        )
+        header = Header(sender=name)
+        topic = topics.uplink(FLEET, DeviceId(name))
+        gateway.hear(seal_envelope(key, topic, header, hello), name)
+    gateway.pass_time(2 * SHORTEST_SPAN_S)
+    told = [line for line in gateway.lines if line.kind == "device-new"]
+    more = [line for line in gateway.lines if line.kind == "devices-more"]
+    assert 10 <= len(told) <= LINES_IN_ALL
+    assert [line.fields["code"] for line in more] == ["device-new"]
+    assert len(told) + sum(int(str(line.fields["more"])) for line in more) == crowd
+    assert "more within" in format_report(more[0])
