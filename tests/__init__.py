@@ -1,0 +1,1 @@
+"""What is run against the code, and what measures it; not installed."""
