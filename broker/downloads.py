@@ -6,8 +6,9 @@ A model part is held once, whatever the number of devices that fetch it.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from broker.events import Reported
+from broker.events import Json, Reported
 from edgefl._native import SigningKey
+from edgefl.errors import ConfigError
 from edgefl.protocol import topics
 from edgefl.protocol.bulk import BulkyMessage, split_bulky, transfer_id_of
 from edgefl.protocol.envelope import Header, seal_envelope
@@ -190,6 +191,13 @@ class Downloads:
         elif download.is_sending and place not in self._active:
             self._queue.setdefault(place)
         return self._send_chunks(now_s)
+
+    def report_unsendable(self, device: str, error: ConfigError) -> None:
+        """Note a message that does not fit into packets as small as the broker's."""
+        fields: dict[str, Json] = {"device": device, "code": error.code, "expected": error.expected}
+        self._reports.append(
+            Reported(kind="transfer-impossible", fields={**fields, "found": error.found})
+        )
 
     def take_reports(self) -> list[Reported]:
         """Return what the operator is to know, once."""

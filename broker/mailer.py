@@ -6,6 +6,7 @@ from broker.downloads import Downloads
 from broker.round_record import RoundBytes
 from edgefl import __version__
 from edgefl._native import SigningKey
+from edgefl.errors import ConfigError
 from edgefl.protocol import topics
 from edgefl.protocol.bulk import may_be_whole
 from edgefl.protocol.enrolment_messages import EnrolmentAnswer
@@ -13,7 +14,8 @@ from edgefl.protocol.envelope import AGGREGATOR, NO_SESSION, Header, seal_envelo
 from edgefl.protocol.messages import AggregatorMessage
 from edgefl.protocol.round_messages import Call
 from edgefl.protocol.service_messages import AggregatorStatus
-from edgefl.transfer.manifest import DEFAULT_CHUNK_BYTES
+from edgefl.transfer.manifest import DEFAULT_CHUNK_BYTES, TRANSFER_ID_BYTES
+from edgefl.transfer.messages import RefusalReason, TransferRefusal
 from edgefl.transport.core_events import Publish
 from edgefl.types import DeviceId, FleetName
 
@@ -72,7 +74,18 @@ class Mailer:
             if fits and not self.downloads.is_swallowed(device, payload):
                 self._count_down(device, len(payload))
                 return Publish(topic=topic, payload=payload)
-        return self.downloads.offer(device, message, header, self._now_s)
+        try:
+            return self.downloads.offer(device, message, header, self._now_s)
+        except ConfigError as error:
+            return self._unsendable(device, error)
+
+    def _unsendable(self, device: str, error: ConfigError) -> Publish:
+        """Return the word that something does not come; the operator is told why."""
+        self.downloads.report_unsendable(device, error)
+        refusal = TransferRefusal(
+            transfer_id=bytes(TRANSFER_ID_BYTES), reason=RefusalReason.TOO_LARGE
+        )
+        return self.to_device(device, refusal)
 
     def to_claim(self, claim: str, message: EnrolmentAnswer) -> Publish:
         """Return an answer to a board that wants in."""

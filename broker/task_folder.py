@@ -29,6 +29,7 @@ from edgefl.training.bundle import (
 )
 from edgefl.training.fit_checks import require_fit
 from edgefl.training.kinds import Runtime
+from edgefl.transfer.manifest import MAX_BLOB_BYTES
 
 _TASK = "task.json"
 BUNDLE = "bundle.efl"
@@ -73,6 +74,7 @@ def submit_task(
     spec.privacy_plan(bundle.manifest.dimension)
     _require_same_clipping(spec, bundle)
     _require_batch(spec, bundle)
+    _require_sendable(bundle, pack_for_devices(bundle))
     tasks = state_dir / "tasks"
     folder = tasks / spec.name
     if folder.exists():
@@ -124,6 +126,18 @@ def _require_batch(spec: TaskSpec, bundle: Bundle) -> None:
         )
 
 
+def _require_sendable(bundle: Bundle, device_bundle: bytes) -> None:
+    """Refuse a model that no device would take."""
+    size_bytes = max(len(device_bundle), bundle.initial_params.nbytes)
+    if size_bytes > MAX_BLOB_BYTES:
+        raise ConfigError(
+            "E-MODEL-SIZE",
+            f"a bundle and parameters of at most {MAX_BLOB_BYTES} bytes each",
+            f"{size_bytes} bytes",
+            "choose a smaller model, or train a part of it",
+        )
+
+
 def list_tasks(state_dir: Path) -> list[str]:
     """Return the names of the tasks handed in, oldest first."""
     tasks = state_dir / "tasks"
@@ -170,6 +184,8 @@ def load_task(state_dir: Path, name: str) -> SubmittedTask:
             found or type(error).__name__,
             "remove the folder and submit the task again under another name",
         ) from error
+    device_bundle = pack_for_devices(bundle)
+    _require_sendable(bundle, device_bundle)
     evaluation = None
     if (folder / _EVALUATION).exists():
         evaluation = load_npz(folder / _EVALUATION)
@@ -177,7 +193,7 @@ def load_task(state_dir: Path, name: str) -> SubmittedTask:
     return SubmittedTask(
         spec=spec,
         bundle=bundle,
-        device_bundle=pack_for_devices(bundle),
+        device_bundle=device_bundle,
         evaluation=evaluation,
     )
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from edgefl.agent.events import AgentEffect, Noticed
 from edgefl.agent.outbox import Outbox
 from edgefl.agent.pen import Pen
-from edgefl.errors import TransportError
+from edgefl.errors import ConfigError, TransportError
 from edgefl.protocol import topics
 from edgefl.protocol.bulk import BulkyMessage, may_be_whole, split_bulky, transfer_id_of
 from edgefl.protocol.envelope import Header
@@ -32,7 +32,7 @@ class _Upload:
     offer: Publish = field(repr=False)
     transfer_id: bytes
     sender: Sender
-    done_in_epoch: int = 0
+    done_in_epoch: int | None = None
 
     @property
     def digest(self) -> bytes:
@@ -100,7 +100,10 @@ class Post:
                 if len(publish.payload) > MIN_CHUNK_BYTES:
                     self._large[slot] = (message, header)
                 return [self._outbox.put(slot, publish, now_s)]
-        parts = split_bulky(message, self._chunk_bytes)
+        try:
+            parts = split_bulky(message, self._chunk_bytes)
+        except ConfigError as error:
+            return [Noticed(error=error)]
         upload = self._begin(message, header, parts, now_s)
         self._uploads[slot] = upload
         return self._carry_out(upload, upload.sender.due(now_s))

@@ -300,13 +300,9 @@ class RoundDriver:
     def _start_or_fetch(self, job: TrainJob, now_s: float) -> list[AgentEffect]:
         """Start training once the bundle and the parameters are here; ask for what is missing."""
         missing = self._parts.missing(job)
-        if missing:
-            header = Header(sender=self._pen.device)
-            effects: list[AgentEffect] = []
-            for sha256 in missing:
-                wish = GetBlob(sha256=sha256)
-                effects += self._post.send(_part_slot(sha256), wish, header, now_s)
-            return effects
+        if missing is not None:
+            header, wish = Header(sender=self._pen.device), GetBlob(sha256=missing)
+            return self._post.send(_part_slot(missing), wish, header, now_s)
         bundle, parameters = self._parts.of(job)
         return [RunTraining(plan=job.plan, bundle=bundle, parameters=parameters)]
 
@@ -315,7 +311,7 @@ class RoundDriver:
         self._post.drop(_PART)
 
     def on_blob(self, message: Blob, now_s: float) -> list[AgentEffect]:
-        """Take a model part; start training if it was the last one missing."""
+        """Take a model part; start training if it was the last one missing, or ask for the next."""
         sha256, job = self._parts.take(message.content)
         self._post.drop(_part_slot(sha256))
         return [] if job is None else self._start_or_fetch(job, now_s)
