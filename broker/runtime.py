@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TextIO
 
 from broker.core import GatewayCore
-from broker.enrolment_events import EnrolmentEffect
+from broker.enrolment_events import CutSession, EnrolmentEffect
 from broker.event_batches import EventBatches
 from broker.events import (
     EnrolmentWanted,
@@ -306,6 +306,9 @@ class GatewayRuntime:
             self._unfinished.discard(effect.task)
         elif isinstance(effect, EnrolmentWanted):
             self._roster_folder.write_request(effect.devices, effect.leaving)
+        elif isinstance(effect, CutSession):
+            # At a broker of others it takes a connection, which no round should wait for.
+            self._start(group, asyncio.to_thread(self._operator.carry_out, effect), "cut off")
         elif isinstance(effect, EnrolmentEffect):
             await asyncio.to_thread(self._operator.carry_out, effect)
         elif isinstance(effect, Reported):
