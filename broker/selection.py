@@ -19,6 +19,8 @@ from edgefl.protocol.presence import PowerBucket
 
 _LEAST_RELIABILITY = 0.5
 """Devices that completed fewer of their rounds are called after the others."""
+_LEAST_SUCCESS = 0.99
+"""Of rounds by coin with enough devices and not too many; else coins are not thrown unasked."""
 _MOST_DROPOUT = 0.5
 """Of the rate that over-selection makes up for."""
 
@@ -94,14 +96,17 @@ def claimed_rate(spec: TaskSpec, *, members: int, coin: int) -> float:
     """
     if coin == ALWAYS:
         return 1.0
-    rounds = CoinRounds(
+    return _rounds(spec, members, coin).claimable_rate(spec.delta)
+
+
+def _rounds(spec: TaskSpec, members: int, coin: int) -> CoinRounds:
+    return CoinRounds(
         coin=coin,
         members=members,
         survivor_floor=spec.survivor_floor,
         most=spec.cohort,
         attempts=spec.rounds * spec.max_attempts,
     )
-    return rounds.claimable_rate(spec.delta)
 
 
 def expected_size(coin: int, members: int) -> float | None:
@@ -115,7 +120,9 @@ def _coin_of(spec: TaskSpec, able: int) -> int | None:
     if not is_wanted or able <= spec.cohort:
         return None
     coin = coin_for(able, spec.cohort)
-    if claimed_rate(spec, members=able, coin=coin) < 1:
+    is_claimable = claimed_rate(spec, members=able, coin=coin) < 1
+    # A coin so small that nobody comes adds nothing to delta either.
+    if is_claimable and _rounds(spec, able, coin).success >= _LEAST_SUCCESS:
         return coin
     if spec.selection == SelectionMode.COIN:
         return likeliest_coin(able, spec.survivor_floor, spec.cohort)

@@ -98,6 +98,12 @@ class CoinRounds:
         return self.coin / COIN_SIDES
 
     @property
+    def success(self) -> float:
+        """Chance of a round with at least the floor and at most as many as there is room for."""
+        counts = range(self.survivor_floor, min(self.most, self.members) + 1)
+        return sum(binomial(self.members, self.probability, count) for count in counts)
+
+    @property
     def lost_delta(self) -> float:
         """What rounds that are thrown away can add to delta, over all attempts.
 

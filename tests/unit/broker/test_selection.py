@@ -68,6 +68,13 @@ def test_a_coin_that_cannot_be_claimed_is_used_only_where_it_is_asked_for() -> N
     assert claimed_rate(NOISY, members=40, coin=forced.coin) == 1.0
 
 
+@pytest.mark.parametrize("members", [11, 12, 20, 100, 1_000])
+def test_a_coin_so_small_that_nobody_comes_is_not_thrown_unasked(members: int) -> None:
+    assert choice_of(NOISY, names(members)).coin == ALWAYS
+    tiny = replace(NOISY, cohort=3, quorum=3, survivor_floor=3)
+    assert choice_of(tiny, names(4)).coin == ALWAYS
+
+
 def test_without_noise_or_where_the_gateway_shall_choose_no_coin_is_thrown() -> None:
     assert choice_of(replace(LARGE, noise_multiplier=0.0), names(10_000)).coin == ALWAYS
     assert choice_of(replace(LARGE, selection="gateway"), names(10_000)).coin == ALWAYS

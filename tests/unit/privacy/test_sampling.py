@@ -58,6 +58,14 @@ def _rounds(coin: int, *, floor: int, most: int) -> CoinRounds:
     return CoinRounds(coin=coin, members=10_000, survivor_floor=floor, most=most, attempts=100)
 
 
+def test_the_chance_of_a_round_is_scipys() -> None:
+    rounds = _rounds(coin_for(10_000, 500), floor=370, most=500)
+    expected = binom.cdf(500, 10_000, rounds.probability) - binom.cdf(
+        369, 10_000, rounds.probability
+    )
+    assert rounds.success == pytest.approx(float(expected), rel=1e-9)
+
+
 def test_a_floor_far_below_the_mean_lets_the_rate_be_claimed() -> None:
     coin = coin_for(10_000, 500)
     rounds = _rounds(coin, floor=200, most=500)
