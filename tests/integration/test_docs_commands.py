@@ -90,6 +90,7 @@ def test_the_documents_hold_the_blocks_that_are_tested_here() -> None:
         "devices",
         "owner",
         "owner-later",
+        "owner-looks",
         "operator",
         "strict-gateway",
         "strict-devices",
@@ -234,6 +235,9 @@ def test_three_terminals_train_a_model(tmp_path: Path) -> None:
         _run(text["owner"], tmp_path)
         _wait_for("task exercises done: 2 rounds", gateway, devices)
         assert "after 2 of 2 rounds" in _run(text["owner-later"], tmp_path)
+        looked = _run(text["owner-looks"], tmp_path)
+        assert "person3-right" in looked
+        assert looked.count("COMMITTED") >= 2
     finally:
         for terminal in terminals:
             terminal.end()
