@@ -42,6 +42,7 @@ from edgefl.protocol.service_messages import Hello
 from edgefl.storage.base import KeyValueStore
 
 _STATE = "state"
+_KEYS_ROSTER = "keys-roster"
 _WORTH_A_NEW_EPOCH = 20
 """A new key epoch is opened for one newcomer in as many members."""
 
@@ -91,6 +92,7 @@ class KeyEpochs:
             entropy=entropy,
             answer_s=answer_s,
             snapshot=store.get(_STATE),
+            keys_roster=store.get(_KEYS_ROSTER),
         )
 
     # ------------------------------------------------------------ public
@@ -265,6 +267,8 @@ class KeyEpochs:
     ) -> Reported:
         if isinstance(effect, EpochReady):
             self._timer_s = None
+            if self.keys is not None:
+                self._store.put(_KEYS_ROSTER, self.keys.roster.to_bytes())
             return key_epoch_report(effect.epoch, is_automatic=self._enrolment.is_automatic)
         if isinstance(effect, EpochAborted):
             # Whatever kept it from opening gets time to pass.

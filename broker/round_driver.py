@@ -22,7 +22,7 @@ from broker.reports import (
     waiting_report,
 )
 from broker.round_opening import RoundOpener
-from broker.round_record import closed_round, spend_of
+from broker.round_record import closed_round, spend_of, uncalled_round
 from broker.selection import claimed_rate, expected_size
 from broker.settings import GatewaySettings, LedgerStore
 from broker.task_book import TaskBook
@@ -278,6 +278,14 @@ class RoundDriver:
         report = deposits_report(have, task.needs_online)
         self._desk.give_up_index()
         task.attempts += 1
+        self._history.close_round(
+            uncalled_round(
+                task=task.spec.name,
+                round_number=task.state.committed + 1,
+                attempt=self._opener.use_up_attempt(),
+                found_at_s=self._settings.wall_clock_s(),
+            )
+        )
         ended = self._after_failure(task, TOO_FEW_DEPOSITS, now_s)
         self._open_at_s = None if ended else self._not_before_s
         return [report, *ended]

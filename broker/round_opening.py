@@ -166,6 +166,12 @@ class RoundOpener:
             machine, now_s=now_s, mailer=self._mailer, resend_s=self._settings.resend_s
         )
 
+    def use_up_attempt(self) -> int:
+        """Return the number of an attempt that ends before anybody is called, durably."""
+        self._last_attempt += 1
+        self._store.put(LAST_ATTEMPT, self._last_attempt.to_bytes(8, "big"))
+        return self._last_attempt
+
     def resume(
         self, task: ActiveTask, opening: Opening, journal: JournalPart, now_s: float
     ) -> OpenRound:

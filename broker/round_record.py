@@ -192,6 +192,20 @@ def left_open_round(
     )
 
 
+def uncalled_round(*, task: str, round_number: int, attempt: int, found_at_s: float) -> RoundRecord:
+    """Return the record of an attempt for which too few devices had deposited shares."""
+    return RoundRecord(
+        task=task,
+        round_number=round_number,
+        attempt=attempt,
+        opened_at_s=None,
+        closed_at_s=found_at_s,
+        outcome=Phase.ABORTED,
+        reason=AbortReason.TOO_FEW_CHECKED_IN,
+        in_phase=Phase.CHECK_IN,
+    )
+
+
 def spend_of(spec: TaskSpec, privacy: PrivacyPlan, ledger: Ledger) -> RoundSpend:
     """Return what a task has spent, by the ledger of its fleet."""
     return RoundSpend(

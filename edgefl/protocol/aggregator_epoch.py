@@ -53,6 +53,8 @@ class AggregatorEpoch:
         mask_key_count: Sessions that one key epoch serves; a power of two.
         most_members: Devices that one key epoch holds.
         snapshot: The newest that was persisted; None on a new gateway.
+        keys_roster: Bytes of the roster that the open key epoch belongs to, where a newer one may
+            have been signed since: a round that is open goes on with it.
 
     Raises:
         WireError: The snapshot is damaged or of another version.
@@ -68,6 +70,7 @@ class AggregatorEpoch:
         mask_key_count: int = DEFAULT_MASK_KEYS,
         most_members: int = MAX_COHORT,
         snapshot: bytes | None = None,
+        keys_roster: bytes | None = None,
     ) -> None:
         """Take the state. A key epoch that was being set up at a restart is given up."""
         self._fleet = fleet
@@ -88,7 +91,7 @@ class AggregatorEpoch:
         if roster is not None:
             self._take_roster(roster)
         if snapshot is not None:
-            self._restore(snapshot)
+            self._restore(snapshot, keys_roster)
 
     # ------------------------------------------------------------ public
 
@@ -402,7 +405,7 @@ class AggregatorEpoch:
             )
         self._roster = roster
 
-    def _restore(self, snapshot: bytes) -> None:
+    def _restore(self, snapshot: bytes, keys_roster: bytes | None) -> None:
         body = wire.as_body(wire.decode(snapshot))
         if sorted(body) != list(range(4)):
             raise WireError("E-SNAPSHOT", "a snapshot with fields 0 to 3", f"{len(body)} fields")
@@ -416,7 +419,8 @@ class AggregatorEpoch:
         except RemoteProtocolError as error:
             if error.code != "E-EPOCH-ROSTER":
                 raise WireError("E-SNAPSHOT", "a sound key epoch", error.code) from None
-            # The roster was signed anew while the gateway was down: the next key epoch is due.
+            # A newer roster was signed: the next key epoch is due, after the round that is open.
+            self._keys = _keys_of_older_roster(body[3], keys_roster)
 
     _HANDLERS: ClassVar[
         dict[
@@ -434,6 +438,15 @@ class AggregatorEpoch:
         RosterSigned: _on_roster,
         EpochTimerFired: _on_timer,
     }
+
+
+def _keys_of_older_roster(value: wire.WireValue, roster: bytes | None) -> MemberKeys | None:
+    if roster is None:
+        return None
+    try:
+        return MemberKeys.from_value(value, Roster.from_bytes(roster))
+    except RemoteProtocolError:
+        return None
 
 
 def without_key_epoch(snapshot: bytes, *, skipped: int) -> bytes:

@@ -6,6 +6,7 @@ from broker.core import GatewayCore
 from broker.enrolment_requests import LONGEST_PAUSE_S, SHORTEST_PAUSE_S
 from broker.events import EnrolmentWanted, GatewayEffect, Reported
 from broker.open_gateway import GatewayEntropy
+from broker.refusals import SHORTEST_SPAN_S
 from broker.roster_folder import REQUEST_FILE, RosterFolder
 from broker.settings import GatewaySettings
 from edgefl._native import SigningKey
@@ -93,7 +94,9 @@ def test_a_flood_within_a_second_is_two_files_the_second_of_them_whole(tmp_path:
     gateway.pass_time(SHORTEST_PAUSE_S)
     assert gateway.written_s == [1000.0, 1000.0 + SHORTEST_PAUSE_S]
     assert asked(tmp_path) == {f"d{number}" for number in range(FLOOD)}
+    gateway.pass_time(SHORTEST_SPAN_S)  # The number of new devices is said once more.
     assert gateway.core.wakeup_s is None
+    assert len(gateway.written_s) == 2
 
 
 def test_a_flood_that_lasts_is_written_ever_less_often(tmp_path: Path) -> None:

@@ -467,6 +467,39 @@ def test_a_roster_that_was_signed_while_the_gateway_was_down_makes_a_key_epoch_d
     assert fleet.open_epoch().key_epoch == 2
 
 
+def test_an_open_round_keeps_the_key_epoch_of_an_older_roster() -> None:
+    fleet = EpochFleet(2)
+    epoch = fleet.open_epoch()
+    older = fleet.gateway.keys
+    assert older is not None
+    gateway = AggregatorEpoch(
+        fleet=FLEET,
+        roster=make_roster(["d00", "d01", "d02"], fleet.roster),
+        entropy=CountedSeeds(b"x"),
+        answer_s=1,
+        snapshot=fleet.gateway.snapshot(),
+        keys_roster=older.roster.to_bytes(),
+    )
+    assert gateway.keys is not None
+    assert gateway.keys.epoch == epoch
+    assert gateway.is_due, "the next round needs a key epoch of the newer roster"
+
+
+def test_a_key_epoch_is_not_taken_for_one_of_any_other_roster() -> None:
+    fleet = EpochFleet(2)
+    fleet.open_epoch()
+    other = make_roster(["d00", "d01", "d02"], fleet.roster)
+    gateway = AggregatorEpoch(
+        fleet=FLEET,
+        roster=make_roster(["d00", "d03"], other),
+        entropy=CountedSeeds(b"x"),
+        answer_s=1,
+        snapshot=fleet.gateway.snapshot(),
+        keys_roster=other.to_bytes(),
+    )
+    assert gateway.keys is None
+
+
 def test_damaged_snapshots_are_said_aloud() -> None:
     fleet = EpochFleet(2)
     fleet.open_epoch()
