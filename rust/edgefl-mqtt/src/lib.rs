@@ -8,49 +8,87 @@
 //! `listener` (TCP, `tls`, `websocket`), `handshake`, `connection` with `requests`; and what all
 //! connections share is in `hub` with `lifecycle`, `router`, `retained`, `session`, `gateway`.
 
+#[cfg(feature = "server")]
 mod acks;
 pub mod acl;
+#[cfg(feature = "server")]
 mod aliases;
 pub mod certificate;
+#[cfg(feature = "server")]
 mod connection;
+#[cfg(feature = "server")]
 mod counters;
+#[cfg(feature = "server")]
 mod encode;
+#[cfg(feature = "server")]
 mod endpoint;
+#[cfg(feature = "server")]
 mod error;
+#[cfg(feature = "server")]
 pub mod event;
 pub mod frame;
+#[cfg(feature = "server")]
 mod gateway;
+#[cfg(feature = "server")]
 mod handshake;
+#[cfg(feature = "server")]
 mod hub;
+#[cfg(feature = "server")]
 mod inbox;
+#[cfg(feature = "server")]
 mod lifecycle;
+#[cfg(feature = "server")]
 mod listener;
+#[cfg(feature = "server")]
 mod lock;
+#[cfg(feature = "server")]
 mod mailbox;
+#[cfg(feature = "server")]
 mod message;
+#[cfg(feature = "server")]
 mod outbox;
 pub mod packet;
+#[cfg(feature = "server")]
 mod rate;
 mod reason;
+#[cfg(feature = "server")]
 mod requests;
+#[cfg(feature = "server")]
 mod retained;
+#[cfg(feature = "server")]
 mod router;
+#[cfg(feature = "server")]
 mod session;
+#[cfg(feature = "server")]
 mod settings;
+#[cfg(feature = "server")]
 mod sink;
+#[cfg(feature = "server")]
 mod stream;
+#[cfg(feature = "server")]
 mod takeovers;
+#[cfg(feature = "server")]
 mod timers;
+#[cfg(feature = "server")]
 mod tls;
 pub mod topic;
+#[cfg(feature = "server")]
 mod upload_sink;
+#[cfg(feature = "server")]
 mod websocket;
 
+#[cfg(feature = "server")]
 pub use endpoint::{Bound, Endpoint, Publishing};
+#[cfg(feature = "server")]
 pub use error::EndpointError;
+#[cfg(feature = "server")]
 pub use hub::ConnectionInfo;
 pub use reason::Reason;
+#[cfg(feature = "server")]
 pub use session::DropReason;
+#[cfg(feature = "server")]
 pub use settings::{Limits, Listeners, Settings, TlsMaterial};
+#[cfg(feature = "server")]
 pub use sink::{upload_topic, ChunkAnswer, ChunkSink, UploadKind, UploadReport, UploadTopic};
+#[cfg(feature = "server")]
 pub use upload_sink::{UploadSink, CHUNKS_PER_REPORT, REPORT_AFTER};

@@ -42,7 +42,10 @@ fuzz_target!(|data: &[u8]| {
                 let is_whole = open
                     .get(&number)
                     .is_some_and(|has| has.iter().all(|has| *has));
-                assert_eq!(stage.take(key).ok(), is_whole.then_some(blob));
+                assert_eq!(
+                    stage.take(key, <[u8]>::to_vec).ok(),
+                    is_whole.then_some(blob)
+                );
                 if is_whole {
                     open.remove(&number);
                 }
