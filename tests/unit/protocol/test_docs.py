@@ -321,6 +321,7 @@ def test_the_key_epoch_machines_are_right() -> None:
 
 
 def test_error_codes_on_the_page_exist() -> None:
-    source = "".join(path.read_text() for path in (ROOT / "edgefl").rglob("*.py"))
+    folders = (ROOT / "edgefl", ROOT / "broker")
+    source = "".join(path.read_text() for folder in folders for path in folder.rglob("*.py"))
     for code in set(re.findall(r"E-[A-Z]+(?:-[A-Z]+)+", PAGE)):
         assert f'"{code}"' in source, code
