@@ -2,11 +2,14 @@
 
 import asyncio
 import contextlib
+import functools
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import paho.mqtt.client as paho
 import pytest
+from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
+from paho.mqtt.properties import Properties
 
 import edgefl._native as native
 from broker import endpoint_transport as module
@@ -59,10 +62,10 @@ async def running(endpoint: MqttEndpoint) -> AsyncIterator[Gateway]:
 
 
 @contextlib.contextmanager
-def device(port: int, version: int = paho.MQTTv5) -> Iterator[paho.Client]:
-    client = paho.Client(
-        paho.CallbackAPIVersion.VERSION2, client_id="edgefl-f-dev", protocol=version
-    )
+def device(
+    port: int, version: MQTTProtocolVersion = MQTTProtocolVersion.MQTTv5
+) -> Iterator[paho.Client]:
+    client = paho.Client(CallbackAPIVersion.VERSION2, client_id="edgefl-f-dev", protocol=version)
     connected = threading.Event()
     client.on_connect = lambda *_: connected.set()
     client.connect("127.0.0.1", port)
@@ -75,15 +78,19 @@ def device(port: int, version: int = paho.MQTTv5) -> Iterator[paho.Client]:
         client.loop_stop()
 
 
+def has_messages(gateway: Gateway, count: int) -> bool:
+    return len(gateway.messages) >= count
+
+
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(WITHIN_S):
         while not condition():  # noqa: ASYNC110 - the other side is a thread
             await asyncio.sleep(0.005)
 
 
-@pytest.mark.parametrize("version", [paho.MQTTv311, paho.MQTTv5])
+@pytest.mark.parametrize("version", [MQTTProtocolVersion.MQTTv311, MQTTProtocolVersion.MQTTv5])
 def test_a_puback_waits_for_the_acknowledgement(
-    endpoint: tuple[MqttEndpoint, int], version: int
+    endpoint: tuple[MqttEndpoint, int], version: MQTTProtocolVersion
 ) -> None:
     async def scenario() -> None:
         made, port = endpoint
@@ -113,7 +120,9 @@ def test_messages_reach_a_device_and_retained_ones_wait_for_it(
             await gateway.transport.publish("efl/1/f/agg", b"online", retain=True)
             arrived: list[tuple[str, bytes, bool]] = []
             with device(port) as client:
-                client.on_message = lambda _c, _u, m: arrived.append((m.topic, m.payload, m.retain))
+                client.on_message = lambda _c, _u, m: arrived.append(
+                    (m.topic, bytes(m.payload), m.retain)
+                )
                 client.subscribe([(DOWNLINK, 1), ("efl/1/f/agg", 1)])
                 await until(lambda: len(arrived) == 1)
                 await gateway.transport.publish(DOWNLINK, b"command", expiry_s=0.2)
@@ -160,7 +169,7 @@ def test_a_busy_gateway_holds_back_its_senders() -> None:
             assert made.stats()["gateway_bytes"] <= 40_000
             async with running(made) as gateway:
                 for count in range(1, 21):
-                    await until(lambda count=count: len(gateway.messages) >= count)
+                    await until(functools.partial(has_messages, gateway, count))
                     ticket = gateway.messages[count - 1].ticket
                     assert ticket is not None
                     gateway.transport.acknowledge([ticket])
@@ -225,12 +234,16 @@ def test_the_announced_packet_size_is_the_endpoints(
     transport = Gateway(endpoint[0]).transport
     assert transport.max_packet_bytes == module.MAX_PACKET_BYTES
     announced: list[int] = []
-    client = paho.Client(paho.CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)
-    client.on_connect = lambda _c, _u, _f, _r, properties: announced.append(
-        properties.MaximumPacketSize
-    )
+    client = paho.Client(CallbackAPIVersion.VERSION2, protocol=MQTTProtocolVersion.MQTTv5)
+
+    def on_connect(
+        _client: paho.Client, _data: object, _flags: object, _code: object, found: Properties | None
+    ) -> None:
+        announced.append(getattr(found, "MaximumPacketSize", 0))
+
+    client.on_connect = on_connect
     client.connect("127.0.0.1", endpoint[1])
     while not announced:
-        assert client.loop(1.0) == paho.MQTT_ERR_SUCCESS
+        assert client.loop(1.0) == MQTTErrorCode.MQTT_ERR_SUCCESS
     client.disconnect()
     assert announced == [module.MAX_PACKET_BYTES]
