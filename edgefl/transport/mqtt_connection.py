@@ -12,7 +12,6 @@ import paho.mqtt.client as paho
 from paho.mqtt.enums import MQTTErrorCode
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
-from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from edgefl.errors import EdgeflError
 from edgefl.transport import mqtt5
@@ -21,25 +20,20 @@ from edgefl.transport.broker_choice import BrokerChoice
 from edgefl.transport.broker_url import is_loopback
 from edgefl.transport.mqtt5 import BrokerLimits
 from edgefl.transport.mqtt_client import OneConnection
+from edgefl.transport.mqtt_socket import begins_like_connack, has_buffered, watch
+from edgefl.transport.mqtt_subscriptions import Subscriptions
+from edgefl.transport.mqtt_window import SendingWindow
 from edgefl.transport.outbox import Outbox, Outgoing
 from edgefl.transport.settings import MqttSettings, MqttVersion
 from edgefl.transport.tls import failure_of
 
 _LOGGER = logging.getLogger(__name__)
 
-_CONNACK_BYTE = 0x20
-_FILTERS_PER_SUBSCRIBE = 8
-"""AWS IoT's limit; others allow more."""
 _PING_PATIENCE_S = 20.0
-_SUBSCRIBE_AGAIN_S = 30.0
-"""A cluster short of a leader refuses for a while what it will take later."""
 _LOCAL_TRIAL_S = 2.0
 _ANSWER_FACTOR = 2
 """A cluster that has just lost a node answers only after it has chosen new leaders."""
 _TICKET_BITS, _TICKET_MASK = 16, 0xFFFF
-_HOLD_FIRST_S, _HOLD_CAP_S = 1.0, 30.0
-_HEADER_ROOM_BYTES = 64
-"""Fixed header, topic length, packet id and properties of a PUBLISH, with some to spare."""
 
 
 class MqttConnection:
@@ -73,26 +67,16 @@ class MqttConnection:
         self._address = choice.address
         self._speaks_5 = choice.version is MqttVersion.V5
         self._keepalive_s = choice.keepalive_s
-        self._outbox = outbox
-        self._filters = filters
         self._number = number
         self._safe: deque[int] = deque()
         self._emit = emit
         self._on_progress = on_progress
-        self._asked_count = 0
-        self._unanswered: dict[int, float] = {}
-        self._subscribing: dict[int, tuple[str, ...]] = {}
-        self._unsubscribed: deque[tuple[float, str]] = deque()
-        self._in_flight: dict[int, Outgoing] = {}
-        self._window = settings.max_in_flight
         self._early: list[Inbound] = []
         self._connack: LinkUp | None = None
         self._refusal: str | None = None
         self._goodbye = ""
         self._has_read = False
         self._last_read_at = time.monotonic()
-        self._hold_until = 0.0
-        self._hold_s = _HOLD_FIRST_S
         self.limits = BrokerLimits()
         self._has_asked = False
         self._must_end = False
@@ -101,6 +85,14 @@ class MqttConnection:
         self.is_client_id_refused = False
         self.ready_at: float | None = None
         self._client = self._make_client(will)
+        self._subscriptions = Subscriptions(self._client, filters, speaks_5=self._speaks_5)
+        self._window = SendingWindow(
+            self._client,
+            outbox,
+            size=settings.max_in_flight,
+            speaks_5=self._speaks_5,
+            broker=str(self._address),
+        )
 
     def _make_client(self, will: Will | None) -> OneConnection:
         client = OneConnection(
@@ -179,28 +171,29 @@ class MqttConnection:
     ) -> LinkDown | None:
         """Wait for one thing to happen and handle it."""
         if self._connack is not None:
-            self._ask_subscriptions()
+            self._subscriptions.ask(time.monotonic())
             self._become_ready()
         down = self._overdue(deadline)
         if down is not None:
             return down
         self._acknowledge()
-        self._pump()
+        if self.ready_at is not None and self._window.pump(time.monotonic()):
+            self._on_progress()
         sock = self._client.socket()
         if sock is None:
             return self.explain_end()
         number = sock.fileno()
-        has_buffered = _has_buffered(sock)
+        is_buffered = has_buffered(sock)
         wants = selectors.EVENT_READ
         if self._client.want_write():
             wants |= selectors.EVENT_WRITE
-        _watch(selector, number, wants)
+        watch(selector, number, wants)
         happened = {
-            key.fd: mask for key, mask in selector.select(0 if has_buffered else self._idle_s())
+            key.fd: mask for key, mask in selector.select(0 if is_buffered else self._idle_s())
         }
         if wake.fileno() in happened:
             wake.recv(4096)
-        mask = happened.get(number, 0) | (selectors.EVENT_READ if has_buffered else 0)
+        mask = happened.get(number, 0) | (selectors.EVENT_READ if is_buffered else 0)
         return self._transfer(sock, mask)
 
     def _overdue(self, deadline: float) -> LinkDown | None:
@@ -212,8 +205,8 @@ class MqttConnection:
             detail = "connected, but no answer to CONNECT or SUBSCRIBE"
             is_late = now > deadline
             return LinkDown(reason=LinkDownReason.SILENT, detail=detail) if is_late else None
-        asked_at = min(self._unanswered.values(), default=now)
-        if now > asked_at + self._answer_within_s():
+        asked_at = self._subscriptions.unanswered_since
+        if asked_at is not None and now > asked_at + self._answer_within_s():
             return LinkDown(reason=LinkDownReason.LOST, detail="no answer to SUBSCRIBE")
         if now > self._last_read_at + self._keepalive_s + _PING_PATIENCE_S:
             self.died_silently = True
@@ -223,7 +216,7 @@ class MqttConnection:
     def _transfer(self, sock: object, mask: int) -> LinkDown | None:
         """Let paho read, write and look after the keepalive."""
         if mask & selectors.EVENT_READ:
-            if not self._has_read and not _begins_like_connack(sock):
+            if not self._has_read and not begins_like_connack(sock):
                 detail = "the first byte of its answer is not a CONNACK"
                 return LinkDown(reason=LinkDownReason.NOT_MQTT, detail=detail)
             self._has_read = True
@@ -244,84 +237,25 @@ class MqttConnection:
     def _idle_s(self) -> float:
         """Return the longest sleep that keeps pings and deadlines punctual."""
         punctual_s = min(5.0, self._keepalive_s / 10)
-        if self._hold_until > 0:
-            punctual_s = min(punctual_s, max(0.05, self._hold_until - time.monotonic()))
+        if self._window.held_until is not None:
+            punctual_s = min(punctual_s, max(0.05, self._window.held_until - time.monotonic()))
         return punctual_s if self.ready_at is not None else min(0.1, punctual_s)
 
     # ------------------------------------------------------------ what goes out
 
-    def _ask_subscriptions(self) -> None:
-        """Send SUBSCRIBE for the filters that this connection has not asked for."""
-        now = time.monotonic()
-        while self._asked_count < len(self._filters):
-            some = self._filters[self._asked_count : self._asked_count + _FILTERS_PER_SUBSCRIBE]
-            self._asked_count += len(some)
-            self._subscribe(some, now)
-        while self._unsubscribed and self._unsubscribed[0][0] <= now:
-            self._subscribe([self._unsubscribed.popleft()[1]], now)
-
-    def _subscribe(self, filters: Sequence[str], now: float) -> None:
-        if self._speaks_5:
-            options = SubscribeOptions(qos=1)
-            result, packet_id = self._client.subscribe([(name, options) for name in filters])
-        else:
-            result, packet_id = self._client.subscribe([(name, 1) for name in filters])
-        if result == MQTTErrorCode.MQTT_ERR_SUCCESS and packet_id is not None:
-            self._unanswered[packet_id] = now
-            self._subscribing[packet_id] = tuple(filters)
-
     def _become_ready(self) -> None:
         """Report the link once the broker has confirmed the subscriptions."""
-        if self.ready_at is None and not self._unanswered and self._connack is not None:
+        if (
+            self.ready_at is None
+            and self._subscriptions.unanswered_since is None
+            and self._connack is not None
+        ):
             self.ready_at = time.monotonic()
             self._choice.note_up()
             self._emit(self._connack)
             for inbound in self._early:
                 self._emit(inbound)
             self._early.clear()
-
-    def _pump(self) -> None:
-        """Hand messages to paho while the window has room and the broker asks for no pause."""
-        if self.ready_at is None or time.monotonic() < self._hold_until:
-            return
-        self._hold_until = 0.0
-        took = False
-        while len(self._in_flight) < self._window:
-            message = self._outbox.take(time.monotonic())
-            if message is None:
-                break
-            took = True
-            if self._is_too_large(message):
-                self._outbox.settle()
-                continue
-            self._send(message)
-        if took:
-            self._on_progress()
-
-    def _send(self, message: Outgoing) -> None:
-        properties = None
-        if self._speaks_5:
-            properties = mqtt5.publish_properties(message.remaining_s(time.monotonic()))
-        info = self._client.publish(
-            message.topic, message.payload, 1, message.retain, properties=properties
-        )
-        self._in_flight[info.mid] = message
-
-    def _is_too_large(self, message: Outgoing) -> bool:
-        """Set a message aside that would only make the broker close the connection."""
-        limit_bytes = self.limits.max_packet_bytes
-        packet_bytes = len(message.payload) + len(message.topic.encode()) + _HEADER_ROOM_BYTES
-        if limit_bytes is None or packet_bytes <= limit_bytes:
-            return False
-        _LOGGER.error(
-            "message set aside: topic=%s size_bytes=%s, but %s takes no packet above %s bytes",
-            message.topic,
-            len(message.payload),
-            self._address,
-            limit_bytes,
-        )
-        self._outbox.count_refused()
-        return True
 
     def acknowledge(self, ticket: int) -> None:
         """Note that a message is safe; may be called in any thread, followed by a wake-up.
@@ -359,9 +293,7 @@ class MqttConnection:
 
     def unacknowledged(self) -> list[Outgoing]:
         """Return the messages sent without a PUBACK, oldest first."""
-        messages = list(self._in_flight.values())
-        self._in_flight.clear()
-        return messages
+        return self._window.take_unacknowledged()
 
     def drop(self) -> None:
         """Take leave if the link still stands, and close the socket."""
@@ -419,8 +351,7 @@ class MqttConnection:
             self._follow(reason_code, properties)
             return
         self.limits = mqtt5.limits_of(properties)
-        if self.limits.receive_maximum is not None:
-            self._window = min(self._window, self.limits.receive_maximum)
+        self._window.apply(self.limits)
         if self.limits.keepalive_s:
             self._keepalive_s = self.limits.keepalive_s
         self._connack = LinkUp(session_present=flags.session_present)
@@ -472,31 +403,8 @@ class MqttConnection:
         reason_code: ReasonCode,
         _properties: Properties,
     ) -> None:
-        message = self._in_flight.pop(packet_id, None)
-        if message is None:
-            return
-        if reason_code.value == mqtt5.QUOTA_EXCEEDED:
-            self._hold(message)
-            return
-        if reason_code.is_failure:
-            _LOGGER.error(
-                "the broker refused a message: topic=%s size_bytes=%s: %s",
-                message.topic,
-                len(message.payload),
-                reason_code,
-            )
-            self._outbox.count_refused()
-        else:
-            self._hold_s = _HOLD_FIRST_S
-        self._outbox.settle()
-        self._on_progress()
-
-    def _hold(self, message: Outgoing) -> None:
-        """Keep a message that the broker has no room for, and send more slowly."""
-        self._outbox.give_back([message])
-        self._hold_until = time.monotonic() + self._hold_s
-        _LOGGER.info("%s has no room; sending again in %.0f s", self._address, self._hold_s)
-        self._hold_s = min(2 * self._hold_s, _HOLD_CAP_S)
+        if self._window.take_answer(packet_id, reason_code, time.monotonic()):
+            self._on_progress()
 
     def _on_subscribe(
         self,
@@ -506,39 +414,4 @@ class MqttConnection:
         reason_codes: list[ReasonCode],
         _properties: Properties | None,
     ) -> None:
-        self._unanswered.pop(packet_id, None)
-        asked = self._subscribing.pop(packet_id, ())
-        for topic_filter, code in zip(asked, reason_codes, strict=False):
-            if code.is_failure:
-                _LOGGER.error("the broker refused a subscription: %s: %s", topic_filter, code)
-                again_at = time.monotonic() + _SUBSCRIBE_AGAIN_S
-                self._unsubscribed.append((again_at, topic_filter))
-
-
-def _has_buffered(sock: object) -> bool:
-    """Tell whether TLS holds bytes that no selector can see."""
-    pending = getattr(sock, "pending", None)
-    return bool(pending()) if callable(pending) else False
-
-
-def _begins_like_connack(sock: object) -> bool:
-    """Look at the first byte without taking it; paho would take some of HTTP for packets.
-
-    TLS and WebSocket have a handshake of their own, which other services do not pass.
-    """
-    if type(sock) is not socket.socket:
-        return True
-    try:
-        first = sock.recv(1, socket.MSG_PEEK)
-    except OSError:
-        return True  # paho will meet the same error and report it
-    return not first or first[0] == _CONNACK_BYTE
-
-
-def _watch(selector: selectors.BaseSelector, number: int, events: int) -> None:
-    """Register the socket or change what is waited for."""
-    present = selector.get_map().get(number)
-    if present is None:
-        selector.register(number, events)
-    elif present.events != events:
-        selector.modify(number, events)
+        self._subscriptions.take_answer(packet_id, reason_codes, time.monotonic())
