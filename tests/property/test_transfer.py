@@ -152,6 +152,18 @@ def test_ten_cuts_at_half_end_with_the_right_blob() -> None:
     assert link.sender.reason is None
 
 
+def test_cuts_that_lose_every_window_are_no_sign_of_a_broker_that_swallows_chunks() -> None:
+    blob = make_blob(6 * CHUNK_BYTES)
+    link = Link(blob)
+    for _ in range(10):
+        for step in (*link.sender.due(link.now_s), *link.sender.due(link.now_s)):
+            if isinstance(step, SendOffer):
+                link.tell(link.offer())
+        assert len(link.sender.due(link.now_s)) == 4
+        link.sender.on_link_up(link.now_s)
+    assert link.finish() == blob
+
+
 def test_a_restarted_sender_is_told_what_is_missing() -> None:
     blob = make_blob(10 * CHUNK_BYTES)
     link = Link(blob)
@@ -297,6 +309,20 @@ def test_a_slow_sender_whose_slot_was_taken_goes_on_by_its_next_chunk() -> None:
     assert [answer.message.window_bytes for answer in answers] == [2 * MIN_CHUNK_BYTES]  # type: ignore[union-attr]
 
 
+def test_what_was_taken_and_is_not_safe_yet_is_neither_asked_for_nor_called_done() -> None:
+    blob = make_blob(2 * CHUNK_BYTES)
+    link = Link(blob)
+    link.run()
+    assert link.intake.take("d", ID) == blob
+    (answer,) = link.offer()
+    assert isinstance(answer.message, TransferProgress)
+    assert (answer.message.missing, answer.message.is_done) == (b"\x00", False)
+    assert link.intake.active_count == link.intake.waiting_count == 0
+    (answer,) = link.intake.done("d", ID)
+    assert isinstance(answer.message, TransferProgress)
+    assert answer.message.is_done
+
+
 # ------------------------------------------------------------ stale answers are values
 
 
@@ -334,6 +360,20 @@ def test_what_the_sender_makes_of_each_answer() -> None:
     assert sender.on_answer(progress(4, 1, b"\x00", is_done=True), 0.0) is Heard.TAKEN
     assert sender.state is SenderState.DONE
     assert sender.on_answer(grant(6, 1), 0.0) is Heard.OVER
+
+
+def test_a_receiver_that_has_started_anew_is_offered_to_at_once() -> None:
+    sender = Sender(describe(make_blob(4 * CHUNK_BYTES)), 0.0)
+    assert sender.due(0.0) == [SendOffer()]
+    sender.on_answer(grant(1, 1), 0.0)
+    assert len(sender.due(0.0)) == 4
+    sender.on_epoch(2, 0.5)
+    assert sender.due(0.5) == [SendOffer()]
+    assert sender.on_answer(grant(1, 2), 0.5) is Heard.STALE_EPOCH
+    assert sender.on_answer(grant(2, 1), 0.5) is Heard.TAKEN
+    assert len(sender.due(0.5)) == 4
+    sender.on_epoch(2, 0.6)  # heard again: nothing is new
+    assert sender.due(0.6) == []
 
 
 # ------------------------------------------------------------ sizes and identities
