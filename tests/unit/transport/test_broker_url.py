@@ -25,7 +25,7 @@ from edgefl.transport.broker_url import (
         ("[::1]:1999", "mqtt://[::1]:1999"),
         ("mqtt://127.8.9.1", "mqtt://127.8.9.1:1883"),
         ("mqtts://gateway.local", "mqtts://gateway.local:8883"),
-        ("mqtts://192.168.1.2:1/", "mqtts://192.168.1.2:1"),
+        ("mqtts://192.0.2.7:1/", "mqtts://192.0.2.7:1"),
         ("ws://localhost:8083", "ws://localhost:8083/mqtt"),
         ("wss://broker.example.org", "wss://broker.example.org:443/mqtt"),
         ("wss://broker.example.org/edge/mqtt", "wss://broker.example.org:443/edge/mqtt"),
@@ -55,7 +55,7 @@ def test_what_may_be_written(text, url):
         ("wss://host/a b", "E-BROKER-URL"),
         ("mqtts://exa mple", "E-BROKER-URL"),
         ("mqtts://-a", "E-BROKER-URL"),
-        ("192.168.1.2", "E-PLAINTEXT-REMOTE"),
+        ("192.0.2.7", "E-PLAINTEXT-REMOTE"),
         ("mqtt://example.org:1883", "E-PLAINTEXT-REMOTE"),
         ("ws://example.org", "E-PLAINTEXT-REMOTE"),
         ("localhost.example", "E-PLAINTEXT-REMOTE"),
@@ -85,9 +85,9 @@ def test_several_keep_their_order():
 def test_a_plain_broker_is_on_this_machine():
     assert str(plain_broker(1883)) == "mqtt://127.0.0.1:1883"
     with pytest.raises(ConfigError, match="E-PLAINTEXT-REMOTE"):
-        plain_broker(1883, "10.0.0.1")
+        plain_broker(1883, "192.0.2.1")
     with pytest.raises(ConfigError, match="E-PLAINTEXT-REMOTE"):
-        BrokerAddress(scheme=BrokerScheme.WS, host="10.0.0.1", port=80)
+        BrokerAddress(scheme=BrokerScheme.WS, host="192.0.2.1", port=80)
 
 
 @given(st.text(alphabet=string.printable, max_size=60))
