@@ -7,7 +7,7 @@ least `survivor_floor` survivors, and only after the privacy ledger says that th
 from collections.abc import Callable, Set
 from typing import ClassVar
 
-from edgefl.errors import LocalProtocolError, RemoteProtocolError
+from edgefl.errors import LocalProtocolError
 from edgefl.protocol.envelope import NO_SESSION
 from edgefl.protocol.events import (
     AggregatorEffect,
@@ -28,8 +28,8 @@ from edgefl.protocol.messages import AggregatorMessage, DeviceMessage
 from edgefl.protocol.plan import SessionPlan
 from edgefl.protocol.reasons import AbortReason, DropReason, Phase
 from edgefl.protocol.report import PhaseCount
+from edgefl.protocol.round_attendance import Attendance
 from edgefl.protocol.round_journal import (
-    JournalEntry,
     JournalPart,
     LedgerCharged,
     PhaseClosed,
@@ -41,6 +41,7 @@ from edgefl.protocol.round_journal import (
 from edgefl.protocol.round_log import RoundLog
 from edgefl.protocol.round_messages import Call, Leave, RoundClosed
 from edgefl.protocol.round_phases import CheckInPhase, RoundPhase, UnmaskingPhase
+from edgefl.protocol.round_replay import replay
 from edgefl.protocol.round_setup import PhaseLimits, RoundSetup
 
 
@@ -66,14 +67,13 @@ class AggregatorRound:
     ) -> None:
         """Prepare the round. Nothing is sent before `begin`."""
         self._setup = setup
-        self._offline = set(offline)
-        self._left: dict[str, DropReason] = {}
         self._phase_started_s = self._last_arrival_s = now_s
         self._open: RoundPhase = CheckInPhase(setup) if first is None else first
         self._outcome: Phase | None = None
         self._is_unmasking = False
         self._enough_until_s: float | None = None
         self._log = RoundLog(setup.call)
+        self._attendance = Attendance(self._log, offline)
         self._closing: dict[str, RoundClosed] = {}
         self._journal = RoundJournal(is_kept=keeps_journal)
 
@@ -132,7 +132,7 @@ class AggregatorRound:
         """Return the devices that the current phase still waits for."""
         if self.phase.is_final:
             return []
-        return sorted(self._open.expected - self._open.done - self._silent())
+        return sorted(self._open.expected - self._open.done - self._attendance.silent)
 
     def has_input_of(self, device: str) -> bool:
         """Tell whether a device's vector is in the sum."""
@@ -149,7 +149,7 @@ class AggregatorRound:
             return self._closing.get(device)
         if device not in self._open.expected:
             return None
-        if device in self._left and self.phase is not Phase.CHECK_IN:
+        if device in self._attendance.left and self.phase is not Phase.CHECK_IN:
             return None
         return self._open.message_for(device)
 
@@ -168,9 +168,13 @@ class AggregatorRound:
 
     def remove(self, device: str, reason: DropReason, now_s: float) -> tuple[AggregatorEffect, ...]:
         """Stop waiting for a device that left or broke the protocol. What it already gave stays."""
-        if self.phase.is_final or device in self._left or device not in self._open.present:
+        if (
+            self.phase.is_final
+            or device in self._attendance.left
+            or device not in self._open.present
+        ):
             return ()
-        self._note_removed(device, reason)
+        self._attendance.note_left(device, reason, self._open)
         self._journal.note(Removed(device=device, reason=reason))
         return self._advance_if_complete(now_s)
 
@@ -201,7 +205,7 @@ class AggregatorRound:
             WireError: The sum is of another plan.
         """
         for entry in part.entries:
-            self._replay_entry(entry)
+            self._open = replay(entry, self._open, self._attendance, self._log)
         session = self._open.session
         if part.total is not None and session is not None:
             session.restore_total(part.total)
@@ -218,47 +222,12 @@ class AggregatorRound:
         timer = SetTimer(at_s=now_s + self._setup.limits.of(self.phase))
         return (timer, *self._advance_if_complete(now_s))
 
-    def _replay_entry(self, entry: JournalEntry) -> None:
-        if isinstance(entry, Took):
-            self._replay_message(entry)
-        elif isinstance(entry, Removed):
-            self._note_removed(entry.device, entry.reason)
-        elif isinstance(entry, PhaseClosed):
-            self._replay_closing(entry)
-        elif isinstance(self._open, UnmaskingPhase):
-            self._open.is_charged = True
-
-    def _replay_message(self, entry: Took) -> None:
-        if entry.input_digest is None:
-            said = DeviceSaid(
-                device=entry.device, session_id=entry.session_id, message=entry.message
-            )
-            self._open.take(said)
-            return
-        session = self._open.session
-        position = None if session is None else session.position_of(entry.device)
-        if session is None or position is None:
-            raise _other_journal("an input of a member", "one of a stranger")
-        session.note_input(position, entry.message, entry.input_digest)
-
-    def _replay_closing(self, entry: PhaseClosed) -> None:
-        for device, reason in entry.dropouts:
-            self._log.note_dropout(device, self.phase, reason)
-        closed = entry.count.phase
-        if closed is not self.phase or self._open.close() is not None:
-            raise _other_journal(f"the end of {self.phase.name}", f"that of {closed.name}")
-        self._leave_out_cut_off()
-        self._log.note_phase(entry.count)
-        self._open = self._open.next()
-        if self.plan is None or self.plan.session_id != entry.session_id:
-            raise _other_journal("the plan that was announced", "another one")
-
     # ------------------------------------------------------------ events
 
     def _on_message(self, event: DeviceSaid, now_s: float) -> tuple[AggregatorEffect, ...]:
         if isinstance(event.message, Leave):
             return self._on_leave(event, now_s)
-        if not isinstance(event.message, self._open.takes) or event.device in self._left:
+        if not isinstance(event.message, self._open.takes) or event.device in self._attendance.left:
             return ()
         if self._open.take(event):
             self._last_arrival_s = now_s
@@ -290,13 +259,13 @@ class AggregatorRound:
 
     def _on_offline(self, event: AggregatorEvent, now_s: float) -> tuple[AggregatorEffect, ...]:
         if isinstance(event, DeviceOffline):
-            self._offline.add(event.device)
+            self._attendance.offline.add(event.device)
         return self._advance_if_complete(now_s)
 
     def _on_online(self, event: AggregatorEvent, now_s: float) -> tuple[AggregatorEffect, ...]:
         del now_s
         if isinstance(event, DeviceOnline):
-            self._offline.discard(event.device)
+            self._attendance.offline.discard(event.device)
             message = self.message_for(event.device)
             if message is not None and event.device not in self._open.done:
                 return (SendDown(device=event.device, message=message),)
@@ -350,10 +319,10 @@ class AggregatorRound:
     def _advance_if_complete(self, now_s: float) -> tuple[AggregatorEffect, ...]:
         if not self._waits_for_devices:
             return ()
-        is_ample = self._open.is_ample(self._silent())
+        is_ample = self._open.is_ample(self._attendance.silent)
         if is_ample and not self._open.waits_for_stragglers:
             return self._close_phase(now_s, is_early=True)
-        may_be_all = len(self._open.done) + len(self._silent()) >= len(self._open.expected)
+        may_be_all = len(self._open.done) + len(self._attendance.silent) >= len(self._open.expected)
         if may_be_all and not self.waiting_for():
             return self._close_phase(now_s)
         # Most messages end here, without a look at every device.
@@ -372,9 +341,10 @@ class AggregatorRound:
         self._enough_until_s = None
         missing = self._open.expected - self._open.done
         # After an early end the others may still answer; nobody needs them to.
-        dropouts = self._note_dropouts(missing & self._silent() if is_early else missing)
+        noted = missing & self._attendance.silent if is_early else missing
+        dropouts = self._attendance.note_dropouts(noted, self._open)
         failure = self._open.close()
-        self._leave_out_cut_off()
+        self._attendance.leave_out_cut_off(self._open)
         if failure is not None:
             return self._abort(failure, now_s)
         if isinstance(self._open, UnmaskingPhase):
@@ -396,7 +366,7 @@ class AggregatorRound:
         """Ask for the phase's message, and wait for it as long as the phase may last."""
         asked = (
             (device, self._open.message_for(device))
-            for device in sorted(self._open.expected - self._left.keys())
+            for device in sorted(self._open.expected - self._attendance.left.keys())
         )
         return (
             *(SendDown(device=device, message=message) for device, message in asked if message),
@@ -445,37 +415,6 @@ class AggregatorRound:
 
     # ------------------------------------------------------------ bookkeeping
 
-    def _silent(self) -> set[str]:
-        """Return the devices that no phase waits for."""
-        return self._offline | self._left.keys()
-
-    def _note_removed(self, device: str, reason: DropReason) -> None:
-        self._left[device] = reason
-        if device in self._open.expected - self._open.done:
-            self._log.note_dropout(device, self.phase, reason)
-
-    def _note_dropouts(self, devices: Set[str]) -> tuple[tuple[str, DropReason], ...]:
-        """Note who did not complete the phase, and return them with the reasons."""
-        if not self._open.silence_is_a_dropout:
-            devices = devices & self._left.keys()
-        silence = {
-            device: DropReason.OFFLINE if device in self._offline else DropReason.TIMED_OUT
-            for device in sorted(devices)
-        }
-        found = tuple((device, self._left.get(device, why)) for device, why in silence.items())
-        for device, reason in found:
-            self._log.note_dropout(device, self.phase, reason)
-        return found
-
-    def _leave_out_cut_off(self) -> None:
-        """Tell devices nothing more whose neighbourhood was lost when SHARE_KEYS closed."""
-        session = self._open.session
-        if session is None or self.phase is not Phase.SHARE_KEYS:
-            return
-        for device in session.cut_off:
-            self._left.setdefault(device, DropReason.CUT_OFF)
-            self._log.note_dropout(device, self.phase, DropReason.CUT_OFF)
-
     def _count_phase(self, now_s: float) -> PhaseCount:
         count = PhaseCount(
             phase=self.phase,
@@ -501,7 +440,3 @@ class AggregatorRound:
         Cancelled: _on_cancelled,
         Unmasked: _on_unmasked,
     }
-
-
-def _other_journal(expected: str, found: str) -> RemoteProtocolError:
-    return RemoteProtocolError("E-JOURNAL", expected, found)
