@@ -21,46 +21,39 @@ from tests.benchmarks.gateway.settings import Settings
 from tests.benchmarks.secagg.results import Result, at_most, compare
 from tests.integration.brokers import Node
 
-_UPLOAD_BYTES = 250_000
+_ROUND_BYTES = 250_000
+"""100,000 coordinates of 20 bits."""
+_LARGE_BYTES = 4_000_000
 _SETTLE_S = 60.0
 _MB = 1e6
+_PAHO = "mosquitto and paho, neither hashed nor summed"
+
+Turn = tuple[dict[str, float], dict[str, float]]
 
 
-def measure(settings: Settings) -> Iterator[Result]:
-    """Let both sides take turns at a round of uploads."""
+def measure_throughput(settings: Settings) -> Iterator[Result]:
+    """G1: large vectors, where the bytes cost and not the messages around them."""
+    devices = settings.scaled(100, 4)
+    turns = _take_turns(settings, devices, _LARGE_BYTES)
+    yield from _per_gigabyte(turns, devices, _LARGE_BYTES)
+
+
+def measure_round(settings: Settings) -> Iterator[Result]:
+    """G3: a thousand devices with a small model each."""
     devices = settings.scaled(1000, 20)
-    with ExitStack() as stack:
-        ours = _Ours(stack, devices)
-        theirs = _Theirs(stack, devices)
-        turns = [(ours.round(n + 1), theirs.round()) for n in range(settings.repeats)]
-    gigabytes = devices * _UPLOAD_BYTES / 1e9
-    per_gigabyte = [own["cpu_s"] / gigabytes for own, _ in turns]
-    peer_per_gigabyte = [
-        (peer["broker_cpu_s"] + peer["paho_cpu_s"]) / gigabytes for _, peer in turns
-    ]
-    case = f"{devices} devices, {_UPLOAD_BYTES // 1000} kB each"
-    yield compare(
-        "G1 CPU per GB received, hashed and summed", case, "s/GB",
-        own=per_gigabyte, peer=peer_per_gigabyte,
-        peer_name="mosquitto and paho, neither hashed nor summed", bar=at_most(1.5),
-        stretch=at_most(1.0),
-    )  # fmt: skip
-    yield compare(
-        "- the broker alone, which relays", case, "s/GB",
-        own=per_gigabyte, peer=[peer["broker_cpu_s"] / gigabytes for _, peer in turns],
-        peer_name="mosquitto",
-    )  # fmt: skip
+    turns = _take_turns(settings, devices, _ROUND_BYTES)
+    case = _case(devices, _ROUND_BYTES)
     yield compare(
         "G3 CPU of a round's uploads", case, "s",
         own=[own["cpu_s"] for own, _ in turns],
         peer=[peer["broker_cpu_s"] + peer["paho_cpu_s"] for _, peer in turns],
-        peer_name="mosquitto and paho", bar=at_most(1.5),
+        peer_name=_PAHO, bar=at_most(1.5),
     )  # fmt: skip
     yield compare(
         "G3 peak memory above the idle process", case, "MB",
         own=[own["growth_bytes"] / _MB for own, _ in turns],
         peer=[peer["growth_bytes"] / _MB for _, peer in turns],
-        peer_name="mosquitto", bar=at_most(64),
+        peer_name="mosquitto alone", bar=at_most(64),
     )  # fmt: skip
     yield compare(
         "- peak memory of the whole process", case, "MB",
@@ -68,18 +61,44 @@ def measure(settings: Settings) -> Iterator[Result]:
     )  # fmt: skip
 
 
+def _per_gigabyte(turns: list[Turn], devices: int, size_bytes: int) -> Iterator[Result]:
+    gigabytes = devices * size_bytes / 1e9
+    case = _case(devices, size_bytes)
+    own = [one["cpu_s"] / gigabytes for one, _ in turns]
+    yield compare(
+        "G1 CPU per GB received, hashed and summed", case, "s/GB", own=own,
+        peer=[(peer["broker_cpu_s"] + peer["paho_cpu_s"]) / gigabytes for _, peer in turns],
+        peer_name=_PAHO, bar=at_most(1.5),
+    )  # fmt: skip
+    yield compare(
+        "- beside the broker that relays it", case, "s/GB", own=own,
+        peer=[peer["broker_cpu_s"] / gigabytes for _, peer in turns], peer_name="mosquitto alone",
+    )  # fmt: skip
+
+
+def _case(devices: int, size_bytes: int) -> str:
+    return f"{devices} devices, {size_bytes // 1000:,} kB each"
+
+
+def _take_turns(settings: Settings, devices: int, size_bytes: int) -> list[Turn]:
+    with ExitStack() as stack:
+        ours = _Ours(stack, devices, size_bytes)
+        theirs = _Theirs(stack, devices, size_bytes)
+        return [(ours.round(n + 1), theirs.round()) for n in range(settings.repeats)]
+
+
 class _Ours:
-    def __init__(self, stack: ExitStack, devices: int) -> None:
+    def __init__(self, stack: ExitStack, devices: int, size_bytes: int) -> None:
         self._gateway, port = stack.enter_context(gateway_side(devices))
         self._idle_bytes = number(self._gateway.ask("figures"), "rss_bytes")
         self._swarm = stack.enter_context(swarm(port))
         self._swarm.ask("open", count=devices)
-        self._devices = devices
+        self._devices, self._size_bytes = devices, size_bytes
 
     def round(self, attempt: int) -> dict[str, float]:
-        before = self._gateway.ask("begin", size_bytes=_UPLOAD_BYTES)
+        before = self._gateway.ask("begin", size_bytes=self._size_bytes)
         wall_s = number(
-            self._swarm.ask("upload", size_bytes=_UPLOAD_BYTES, attempt=attempt), "wall_s"
+            self._swarm.ask("upload", size_bytes=self._size_bytes, attempt=attempt), "wall_s"
         )
         after = self._gateway.ask("figures")
         if number(after, "members") != self._devices:
@@ -93,7 +112,7 @@ class _Ours:
 
 
 class _Theirs:
-    def __init__(self, stack: ExitStack, devices: int) -> None:
+    def __init__(self, stack: ExitStack, devices: int, size_bytes: int) -> None:
         self._node: Node = stack.enter_context(unbounded_mosquitto())
         self._idle_bytes = own_figures.memory_of(pid_of(self._node))["rss_bytes"]
         port = self._node.address.port
@@ -101,12 +120,13 @@ class _Theirs:
         self._paho: Side = stack.enter_context(side("tests.benchmarks.peers.mqtt_paho", *words))
         self._swarm = stack.enter_context(swarm(port))
         self._swarm.ask("connect", count=devices)
-        self._messages = devices * -(-_UPLOAD_BYTES // CHUNK_BYTES)
+        self._size_bytes = size_bytes
+        self._messages = devices * -(-size_bytes // CHUNK_BYTES)
 
     def round(self) -> dict[str, float]:
         before, broker_s = self._paho.ask("begin"), cpu_of(self._node)
         own_figures.forget_peak(pid_of(self._node))
-        self._swarm.ask("publish", size_bytes=_UPLOAD_BYTES)
+        self._swarm.ask("publish", size_bytes=self._size_bytes)
         after = self._wait_for_all()
         memory = own_figures.memory_of(pid_of(self._node))
         return {
