@@ -68,7 +68,7 @@ def read_agent_config(path: Path, *, is_named: bool) -> AgentConfig:
     """
     try:
         content = tomllib.loads(read_file(path, _MOST_BYTES).decode("utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         if is_named:
             raise _bad(f"a file {path}", "none") from None
         return AgentConfig()

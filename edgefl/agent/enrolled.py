@@ -137,7 +137,7 @@ def read_enrolled(state_dir: Path) -> Enrolled | None:
             enrolment_key=None if key is None else str(key),
             state_dir=state_dir,
         )
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, TypeError, KeyError, ConfigError) as error:
         raise ConfigError(
