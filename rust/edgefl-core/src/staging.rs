@@ -4,7 +4,7 @@
 //! a signed message; a chunk packet itself is unsigned: its hash stands in the manifest. Each byte is
 //! hashed once, on the thread that received it and outside every lock, and copied once, into the blob's
 //! own buffer. Bounded: the sizes announced, hash lists included, add up to at most `max_bytes`, and the
-//! number of blobs is at most `max_blobs`; the buffer's pages are touched only by what arrives.
+//! number of blobs is at most `max_blobs`. Buffers of ended blobs are used again.
 //! Not guaranteed: that anything here survives the process.
 //!
 //! Source: FIPS 180-4 for SHA-256.
@@ -26,6 +26,9 @@ pub const MAX_CHUNK_BYTES: usize = 122_880;
 pub const CHUNK_HEADER_BYTES: usize = 5;
 /// The longest name of a blob.
 pub const MAX_STAGE_KEY_BYTES: usize = 512;
+/// Buffers of ended blobs are kept up to this part of the bound: asking the system for fresh pages
+/// for every blob costs more than hashing it.
+const SPARE_PART: usize = 4;
 
 const PACKET_KIND: u8 = 1;
 
@@ -175,14 +178,15 @@ struct Blob {
 }
 
 impl Blob {
-    fn new(manifest: Manifest) -> Self {
+    /// `bytes` may hold anything: what is read was written before.
+    fn new(manifest: Manifest, bytes: Vec<u8>) -> Self {
         let chunk_count = manifest.chunk_count();
         let mut missing = vec![u8::MAX; chunk_count.div_ceil(8)];
         if let (Some(last), used @ 1..) = (missing.last_mut(), chunk_count % 8) {
             *last = (1 << used) - 1;
         }
         let content = Mutex::new(Content {
-            bytes: vec![0; manifest.size_bytes],
+            bytes,
             missing,
             missing_count: chunk_count,
         });
@@ -217,6 +221,32 @@ impl Blob {
 struct Blobs {
     by_key: HashMap<Box<str>, Arc<Blob>>,
     held_bytes: usize,
+    /// Buffers without a blob.
+    spare: Vec<Vec<u8>>,
+    spare_bytes: usize,
+}
+
+impl Blobs {
+    /// Returns a buffer of this size with any content.
+    fn buffer(&mut self, size_bytes: usize) -> Vec<u8> {
+        // One that is much too large would hold memory that no bound counts.
+        let fits = |spare: &Vec<u8>| (size_bytes..=2 * size_bytes).contains(&spare.capacity());
+        let Some(place) = self.spare.iter().position(fits) else {
+            return vec![0; size_bytes];
+        };
+        let mut buffer = self.spare.swap_remove(place);
+        self.spare_bytes -= buffer.capacity();
+        buffer.resize(size_bytes, 0);
+        buffer
+    }
+
+    /// Keeps a buffer, or lets it go where enough are kept.
+    fn keep(&mut self, buffer: Vec<u8>, most_bytes: usize) {
+        if buffer.capacity() > 0 && self.spare_bytes + buffer.capacity() <= most_bytes {
+            self.spare_bytes += buffer.capacity();
+            self.spare.push(buffer);
+        }
+    }
 }
 
 /// A bounded store of blobs that are still arriving. Threads may use it at the same time.
@@ -273,9 +303,9 @@ impl UploadStage {
             .into());
         }
         blobs.held_bytes = held_bytes;
-        blobs
-            .by_key
-            .insert(key.into(), Arc::new(Blob::new(manifest)));
+        let buffer = blobs.buffer(size_bytes);
+        let blob = Arc::new(Blob::new(manifest, buffer));
+        blobs.by_key.insert(key.into(), blob);
         Ok(())
     }
 
@@ -319,23 +349,33 @@ impl UploadStage {
         Ok(read(&content.bytes))
     }
 
-    /// Returns a blob that is whole, without a copy, and forgets it.
+    /// Calls `read` with a blob that is whole, and forgets it.
     ///
     /// # Errors
     /// [`CoreError::Stage`]: no blob of that name is open, or chunks are missing.
-    pub fn take(&self, key: &str) -> Result<Vec<u8>, CoreError> {
+    pub fn take<R>(&self, key: &str, read: impl FnOnce(&[u8]) -> R) -> Result<R, CoreError> {
         let blob = self.require(key)?;
         let mut content = blob.content();
         check_whole(&content)?;
         if !self.remove(key, |found| Arc::ptr_eq(found, &blob)) {
             return Err(StageProblem::Unknown.into()); // another thread took it
         }
-        Ok(std::mem::take(&mut content.bytes))
+        let bytes = std::mem::take(&mut content.bytes);
+        drop(content);
+        let result = read(&bytes);
+        self.write().keep(bytes, self.max_bytes / SPARE_PART);
+        Ok(result)
     }
 
     /// Forgets a blob, whole or not; says whether it was open.
     pub fn discard(&self, key: &str) -> bool {
-        self.remove(key, |_| true)
+        let Some(blob) = self.find(key) else {
+            return false;
+        };
+        let is_removed = self.remove(key, |found| Arc::ptr_eq(found, &blob));
+        let bytes = std::mem::take(&mut blob.content().bytes);
+        self.write().keep(bytes, self.max_bytes / SPARE_PART);
+        is_removed
     }
 
     /// Returns the names of the open blobs, in no order.

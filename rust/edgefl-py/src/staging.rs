@@ -61,8 +61,9 @@ impl UploadStage {
 
     /// Returns a blob that is whole, and forgets it.
     fn take<'py>(&self, py: Python<'py>, key: &str) -> PyResult<Bound<'py, PyBytes>> {
-        let bytes = self.0.take(key).map_err(to_python)?;
-        Ok(PyBytes::new(py, &bytes))
+        self.0
+            .take(key, |bytes| PyBytes::new(py, bytes))
+            .map_err(to_python)
     }
 
     /// Forgets a blob; says whether it was open.
