@@ -164,7 +164,9 @@ class HttpApp:
 
     def _rounds(self, query: Mapping[str, str]) -> Answer:
         most = query.get("most", "50")
-        if not most.isascii() or not most.isdecimal() or not 0 < int(most[:6]) <= MOST_ROUNDS:
+        is_short = len(most) <= len(str(MOST_ROUNDS))
+        is_number = is_short and most.isascii() and most.isdecimal()
+        if not is_number or not 0 < int(most) <= MOST_ROUNDS:
             return _refusal(400, f"most is a number from 1 to {MOST_ROUNDS}")
         return _json(self._source.rounds(query.get("task"), int(most)))
 

@@ -127,7 +127,7 @@ def test_rounds_are_asked_for_by_number_and_task() -> None:
     (row,) = json.loads(_ask("/rounds.json", query="most=5&task=wake").content)
     assert row["survivors"] == 7
     assert json.loads(_ask("/rounds.json", query="task=other").content) == []
-    for most in ("0", "-1", "257", "x", "9" * 5000, "1e3"):
+    for most in ("0", "-1", "257", "x", "9" * 5000, "1e3", "0" * 5 + "9" * 5000, "0000011000"):
         assert _ask("/rounds.json", query=f"most={most}").status == 400
 
 
