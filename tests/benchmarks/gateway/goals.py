@@ -16,7 +16,14 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 
-from tests.benchmarks.gateway import connection_rows, fanout_rows, offer_rows, upload_rows
+from tests.benchmarks.gateway import (
+    connection_rows,
+    fanout_rows,
+    idle_rows,
+    offer_rows,
+    upload_rows,
+    wire_rows,
+)
 from tests.benchmarks.gateway.settings import Settings
 from tests.benchmarks.secagg.results import Result, table, to_json
 
@@ -24,6 +31,8 @@ ROWS: dict[str, Callable[[Settings], Iterator[Result]]] = {
     "g1": upload_rows.measure_throughput,
     "g2": connection_rows.measure,
     "g3": upload_rows.measure_round,
+    "g4": wire_rows.measure,
+    "g5": idle_rows.measure,
     "g6": offer_rows.measure,
     "g7": fanout_rows.measure,
 }

@@ -31,6 +31,9 @@ class LabDevice:
     Args:
         number: Which one.
         stage: Where model parts arrive.
+
+    Attributes:
+        chunk_bytes: Payloads of upload chunks so far.
     """
 
     def __init__(self, number: int, stage: UploadStage | None = None) -> None:
@@ -47,6 +50,7 @@ class LabDevice:
         self._done: asyncio.Future[None] | None = None
         self._news: asyncio.Queue[list[AgentEffect]] = asyncio.Queue()
         self._speaker: asyncio.Task[None] | None = None
+        self.chunk_bytes = 0
 
     @property
     def wire(self) -> MqttWire:
@@ -60,7 +64,10 @@ class LabDevice:
         return self._wire
 
     async def open(self, port: int, tls: ssl.SSLContext | None = None) -> None:
-        """Connect as an agent does, with its will and its subscriptions."""
+        """Connect, for the first time or again, with will and subscriptions as an agent's."""
+        if self._speaker is not None:
+            self._speaker.cancel()
+        self._news = asyncio.Queue()
         name = device_name(self.number)
         self._wire = await connect(
             port,
@@ -109,6 +116,8 @@ class LabDevice:
         while True:
             for effect in await self._news.get():
                 if isinstance(effect, Publish):
+                    if "/up/" in effect.topic:
+                        self.chunk_bytes += len(effect.payload)
                     await self.wire.publish(effect.topic, effect.payload)
 
     def _on_message(self, topic: str, payload: bytes) -> None:

@@ -5,6 +5,7 @@ side is what a machine is busy with. Source: MQTT 3.1.1, sections 2 and 3.
 """
 
 import asyncio
+import socket
 import ssl
 import struct
 from collections.abc import Callable, Sequence
@@ -46,6 +47,18 @@ class MqttWire(asyncio.Protocol):
         self.is_lost = False
         self.session_present = False
         self.received_bytes = 0
+
+    @property
+    def socket(self) -> socket.socket:
+        """What the connection's bytes go through.
+
+        Raises:
+            ConnectionError: There is none.
+        """
+        found = None if self._transport is None else self._transport.get_extra_info("socket")
+        if found is None:
+            raise ConnectionError("no socket")
+        return found  # type: ignore[no-any-return]
 
     # ------------------------------------------------------------ what a user does
 
