@@ -38,7 +38,9 @@ class Board:
         within = str(more.pop("within", ""))
         if within:
             script = within.format(state=self.state)
-            more["within"] = ["unshare", "-m", "sh", "-c", script, "sh"]
+            # Mounting takes root, or a user namespace in which this user is root.
+            as_root = "-m" if os.getuid() == 0 else "-rm"
+            more["within"] = ["unshare", as_root, "sh", "-c", script, "sh"]
         self.process = Process(
             fleet.folder / "output",
             *("agent", "run", "--state", self.state, "--config", settings_file),
