@@ -274,6 +274,15 @@ def but_the_time(snapshot: bytes) -> dict[int, WireValue]:
     return body
 
 
+def begun(count: int = 3, *, needed: int = 2) -> EpochFleet:
+    """Return a fleet whose devices are asked for bundles."""
+    fleet = EpochFleet(count)
+    fleet.join_all()
+    fleet.settle()
+    fleet.feed(events.BeginEpoch(needed=needed))
+    return fleet
+
+
 class Staged:
     """A fleet that stops at a step, with what the gateway has sent to d00."""
 

@@ -31,7 +31,7 @@ from edgefl.protocol.round_messages import RoundClosed, SurvivorProposal, Unmask
 from edgefl.protocol.round_phases import MaskedInputPhase
 from edgefl.secagg import session as secagg_session
 from edgefl.secagg.session import Session
-from tests import device_harness, round_harness
+from tests import device_harness, round_boards
 from tests.property import test_round_machine
 from tests.property.test_hostile_machine import HostileMachine
 from tests.property.test_round_machine import LATE, RoundMachine
@@ -160,7 +160,7 @@ def derives_one_key_for_all_indices() -> Iterator[None]:
 
 
 def _forget_key_epochs() -> None:
-    round_harness.opened_epoch.cache_clear()
+    round_boards.opened_epoch.cache_clear()
     device_harness.opened_fleet.cache_clear()
 
 
@@ -173,7 +173,7 @@ def masks_itself_with_a_constant() -> Fault:
 
 
 def draws_the_same_randomness_twice() -> Fault:
-    return mock.patch.object(round_harness.InsecureEntropy, "fresh_bytes", return_value=bytes(32))
+    return mock.patch.object(round_boards.InsecureEntropy, "fresh_bytes", return_value=bytes(32))
 
 
 def shows_its_nonce_for_every_record() -> Fault:

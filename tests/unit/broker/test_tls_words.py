@@ -38,12 +38,12 @@ def test_the_four_kinds_differ() -> None:
 
 
 def test_the_console_says_who_and_why() -> None:
-    fields = {"address": "10.0.0.7:41000", "detail": "TLS: peer sent no certificates", "code": 135}
+    fields = {"address": "192.0.2.7:41000", "detail": "TLS: peer sent no certificates", "code": 135}
     line = format_report(Reported(kind="mqtt-refused", fields=fields))
-    assert "a stranger at 10.0.0.7:41000: no certificate" in line
-    twice = {"identity": "d1", "old_address": "10.0.0.7:1", "new_address": "10.0.0.8:2"}
+    assert "a stranger at 192.0.2.7:41000: no certificate" in line
+    twice = {"identity": "d1", "old_address": "192.0.2.7:1", "new_address": "192.0.2.8:2"}
     line = format_report(Reported(kind="mqtt-taken-over", fields=twice))
-    assert all(word in line for word in ("d1", "10.0.0.7:1", "10.0.0.8:2", "one identity"))
+    assert all(word in line for word in ("d1", "192.0.2.7:1", "192.0.2.8:2", "one identity"))
     more = {"more": 7, "within_s": 60}
     assert "7 more" in format_report(Reported(kind="mqtt-refused", fields=more))
     assert "7 more" in format_report(Reported(kind="mqtt-taken-over", fields=more))

@@ -28,9 +28,9 @@ from edgefl.protocol.round_phases import ROUND_PHASES
 from edgefl.protocol.thresholds import GRINDING_BITS, LEAST_SPARSE_BASE, thresholds_for
 from edgefl.protocol.wire import decode
 from edgefl.types import DeviceId
-from tests.epoch_harness import EpochFleet, signing_key
+from tests.epoch_harness import FLEET, EpochFleet, signing_key
 from tests.round_boards import opened_epoch, privacy_plan
-from tests.round_harness import FLEET, RoundHarness
+from tests.round_harness import RoundHarness
 from tests.strategies import BY_TYPE
 
 ROOT = Path(__file__).parents[3]
