@@ -58,9 +58,15 @@ class Claim:
         except ValueError:
             raise ConfigError("E-CLAIM-FILE", "hexadecimal digits", "other text") from None
 
-    def accepts_at_once(self, fingerprint: str) -> bool:
-        """Tell whether a board with this identity key need not wait for the operator."""
-        return self.is_preauthorised or fingerprint in self.fingerprints
+    def accepts_at_once(self, fingerprint: str, *, was_revoked: bool) -> bool:
+        """Tell whether a board with this identity key need not wait for the operator.
+
+        Args:
+            fingerprint: Of its identity key.
+            was_revoked: Its name was put out before. Whoever was put out may still have the token,
+                so only a key that the operator has listed comes back by itself.
+        """
+        return fingerprint in self.fingerprints or (self.is_preauthorised and not was_revoked)
 
 
 def keep_claim(state_dir: Path, claim: Claim) -> None:

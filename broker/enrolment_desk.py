@@ -20,7 +20,7 @@ from broker.enrolment_reports import (
     order_refused,
     request_refused_report,
 )
-from broker.enrolments import MAX_PENDING, Admission, EnrolmentRecord, Enrolments
+from broker.enrolments import MAX_CERTIFICATES, MAX_PENDING, Admission, EnrolmentRecord, Enrolments
 from broker.events import GatewayEffect, Reported
 from broker.mailer import Mailer
 from edgefl.errors import ConfigError, ProtocolError, RemoteProtocolError
@@ -38,6 +38,7 @@ from edgefl.protocol.limits import MAX_POPULATION
 from edgefl.protocol.roster_epoch import fingerprint
 from edgefl.protocol.topics import parse_device_id
 
+_RENEWAL_PAUSE_S: Final = 86_400.0
 _ANSWERS: Final = {
     Admission.PENDING: EnrolmentState.PENDING,
     Admission.ACCEPTED: EnrolmentState.ACCEPTED,
@@ -74,6 +75,8 @@ class EnrolmentDesk:
         self._wall_clock_s = wall_clock_s
         self._claims: Mapping[str, Claim] = {}
         self._digest = digest_of(authority.trusted)
+        # When a board's newest certificate was made; not kept over a restart.
+        self._certified_at_s: dict[str, float] = {}
 
     # ------------------------------------------------------------ questions
 
@@ -185,13 +188,13 @@ class EnrolmentDesk:
             certificate_request=request.certificate_request,
             request_digest=digest,
         )
-        if claim.accepts_at_once(fingerprint(request.identity_key)):
+        is_back = known is not None and known.admission is Admission.REVOKED
+        if claim.accepts_at_once(fingerprint(request.identity_key), was_revoked=is_back):
             admitted, effects = self._accept(record, "preauthorised")
         else:
             self._enrolments.put(record)
             admitted, effects = record, [admission_report(record, "")]
         # A name that was put out belongs to another board now: links may have it again.
-        is_back = known is not None and known.admission is Admission.REVOKED
         return admitted, [self.revocations(), *effects] if is_back else effects
 
     def _ask_again(
@@ -256,6 +259,7 @@ class EnrolmentDesk:
     def _certify(self, record: EnrolmentRecord) -> tuple[EnrolmentRecord, bool]:
         """Make a certificate for the newest request; tell whether an older one was revoked."""
         now_s = self._wall_clock_s()
+        self._certified_at_s[record.device] = now_s
         issued = self._authority.issue(record.certificate_request, record.device, now_s)
         return self._enrolments.add_certificate(
             record, issued.certificate, issued.serial, issued.expires_s, now_s
@@ -274,7 +278,8 @@ class EnrolmentDesk:
         """Make the next certificate of a board, whose signature was checked.
 
         Raises:
-            RemoteProtocolError: The request is for another name, or damaged.
+            RemoteProtocolError: The request is for another name, or damaged; or this board asks
+                for certificates without end.
         """
         record = self._enrolments.get(device)
         if record is None or record.admission is not Admission.ACCEPTED:
@@ -286,6 +291,7 @@ class EnrolmentDesk:
         if request.certificate_request == record.certificate_request:
             return [self._mailer.to_device(device, self._issued(record.certificate))]
         self._authority.check(request.certificate_request, device)
+        self._require_pause(record)
         # The certificate before ends by itself: the board connects with it until it has this one.
         renewed, is_one_revoked = self._certify(
             replace(record, certificate_request=request.certificate_request)
@@ -296,6 +302,18 @@ class EnrolmentDesk:
             Reported(kind="certificate-renewed", fields={"device": device}),
             *([self.revocations()] if is_one_revoked else []),
         ]
+
+    def _require_pause(self, record: EnrolmentRecord) -> None:
+        """Bound how fast one board fills the revocation list, which would push out others."""
+        made_s = self._certified_at_s.get(record.device)
+        if len(record.issued) < MAX_CERTIFICATES or made_s is None:
+            return
+        if self._wall_clock_s() - made_s < _RENEWAL_PAUSE_S:
+            raise RemoteProtocolError(
+                "E-RENEWALS",
+                f"at most one certificate a day beyond {MAX_CERTIFICATES}",
+                "one more",
+            )
 
     def on_authorities(self, online: Collection[str]) -> list[GatewayEffect]:
         """Tell the boards that are there what to trust from now on."""

@@ -110,9 +110,18 @@ def test_a_revoked_board_is_out_and_its_certificates_with_it(lab: Lab) -> None:
     assert "revoked" in lab.desk.refusal_of("d1", board.key.public_key)
     assert lab.ask(board, token).state is EnrolmentState.REJECTED
     assert done(order(lab, Verb.ACCEPT, "d1")).code == "E-DEVICE-REVOKED"
-    # A new board, or the old one set up anew, may take the name.
-    assert lab.ask(Board("d1"), token).state is EnrolmentState.ACCEPTED
+    # A new board may take the name. It may be the old one, set up anew by whoever stole it with
+    # its token, so the operator decides.
+    assert lab.ask(Board("d1"), token).state is EnrolmentState.PENDING
     assert lab.desk.revocations().devices == frozenset()
+
+
+def test_a_key_that_the_operator_has_listed_takes_a_revoked_name_at_once(lab: Lab) -> None:
+    lab.ask(Board("d1"), lab.token(is_preauthorised=True))
+    order(lab, Verb.REVOKE, "d1")
+    board = Board("d1")
+    token = lab.token(fingerprints=[fingerprint(board.key.public_key)])
+    assert lab.ask(board, token).state is EnrolmentState.ACCEPTED
 
 
 def test_links_are_told_when_a_name_that_was_put_out_is_given_away(lab: Lab) -> None:
@@ -382,16 +391,26 @@ def test_renewal_in_anothers_name_is_refused(lab: Lab) -> None:
         lab.desk.on_renewal("d1", request)
 
 
-def test_certificates_of_one_board_are_bounded(lab: Lab) -> None:
+def test_certificates_of_one_board_are_bounded_and_so_is_their_rate(lab: Lab) -> None:
     lab.ask(Board("d1"), lab.token(is_preauthorised=True))
-    for _ in range(enrolments.MAX_CERTIFICATES + 2):
+
+    def renew() -> None:
         wish = new_wish("d1")
         lab.desk.on_renewal(
             "d1", RenewalRequest(certificate_request=wish.request, trusted_digest=bytes(32))
         )
+
+    for _ in range(enrolments.MAX_CERTIFICATES - 1):
+        renew()
+    # A board that asked without end would push others' entries off the revocation list.
+    with pytest.raises(RemoteProtocolError, match="E-RENEWALS"):
+        renew()
+    assert lab.desk.revocations().serials == frozenset()
+    lab.now += 24 * HOUR
+    renew()
     record = lab.desk.enrolments.get("d1")
     assert len(record.issued) == enrolments.MAX_CERTIFICATES
-    assert len(lab.desk.revocations().serials) == 3
+    assert len(lab.desk.revocations().serials) == 1
 
 
 def test_boards_learn_a_new_authority_and_move_to_it(lab: Lab) -> None:
