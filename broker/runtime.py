@@ -393,7 +393,7 @@ class GatewayRuntime:
                     "E-EVENTS-WRITE",
                     f"room to write {self._settings.state_dir / 'events.jsonl'}",
                     error.strerror or type(error).__name__,
-                    "make room on the disk; the open round will be aborted by name",
+                    "make room on the disk; the open round goes on at the next start",
                 ) from error
         if self._watch is not None:
             self._watch.on_report(report)

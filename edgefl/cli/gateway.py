@@ -30,7 +30,7 @@ def _add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
         description="Run rounds for the tasks handed in with 'edgefl task submit', until stopped. "
         "What is not said here is taken from gateway.toml, which 'edgefl gateway init' writes; "
         "without that file this is a first run, in plaintext and on this machine only. "
-        "After a crash it aborts the open round by name, keeps model and ledger, and goes on.",
+        "After a crash it goes on with the round that was open.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     run.add_argument("--state", type=Path, help="folder for state, ledger, tasks and models")
