@@ -1,6 +1,7 @@
 """The model bundle and the parameters that training needs: asked for by hash, kept while useful."""
 
 import hashlib
+from functools import lru_cache
 
 from edgefl.errors import TrainingError
 from edgefl.protocol.events import TrainJob
@@ -50,9 +51,15 @@ class ModelParts:
 
     def _take_first_parameters(self, bundle: bytes, sha256: bytes) -> None:
         """Keep the bundle's own parameters if they are the wanted ones."""
-        try:
-            first = read_bundle(bundle).initial_params.astype("<f4").tobytes()
-        except TrainingError:
-            return  # The training will name what is wrong with it.
-        if hashlib.sha256(first).digest() == sha256:
+        first = _first_parameters(bundle)
+        if first is not None and hashlib.sha256(first).digest() == sha256:
             self._parts[sha256] = first
+
+
+@lru_cache(maxsize=1)  # All boards of a simulation have the same one.
+def _first_parameters(bundle: bytes) -> bytes | None:
+    """Return the parameters in a bundle; None of one that is damaged: the training names that."""
+    try:
+        return read_bundle(bundle).initial_params.astype("<f4").tobytes()
+    except TrainingError:
+        return None
