@@ -31,8 +31,9 @@ use crate::mailbox::Mailbox;
 use crate::message::Message;
 use crate::outbox::Outbox;
 use crate::packet::{decode, Version};
+use crate::queue::{Delivery, DropReason};
 use crate::reason::Reason;
-use crate::session::{DropReason, Session};
+use crate::session::Session;
 use crate::stream::BoxedStream;
 
 /// Packets that one turn handles before other connections get theirs.
@@ -293,7 +294,7 @@ impl Connection {
     }
 
     /// Drops a message that the client has said it does not take. Source: MQTT 5.0, section 3.1.2.11.4.
-    fn refuse_to_send(&self, delivery: &crate::session::Delivery) {
+    fn refuse_to_send(&self, delivery: &Delivery) {
         if let Some(packet_id) = delivery.packet_id {
             self.session.acknowledge(packet_id.get());
         }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use bytestring::ByteString;
 
 use crate::packet::Version;
-use crate::session::DropReason;
+use crate::queue::DropReason;
 use crate::sink::UploadReport;
 
 /// Number of a message that waits for the gateway's acknowledgement.

@@ -16,10 +16,11 @@ use crate::gateway::Gateway;
 use crate::lock::lock;
 use crate::mailbox::Mailbox;
 use crate::message::Message;
+use crate::queue::{DropReason, Dropped, QueueLimits};
 use crate::reason::Reason;
 use crate::retained::{Kept, Retained};
 use crate::router::{Router, SessionId};
-use crate::session::{DropReason, QueueLimits, Session};
+use crate::session::Session;
 use crate::settings::{Limits, Settings};
 use crate::sink::ChunkSink;
 use crate::takeovers::Takeovers;
@@ -154,7 +155,7 @@ impl Hub {
     }
 
     /// Counts dropped messages, and tells the gateway of those that somebody may miss.
-    pub(crate) fn report_drops(&self, session: &Session, dropped: Vec<(Message, DropReason)>) {
+    pub(crate) fn report_drops(&self, session: &Session, dropped: Dropped) {
         for (message, reason) in dropped {
             let counter = match reason {
                 DropReason::QueueFull => &self.counters.dropped_full,

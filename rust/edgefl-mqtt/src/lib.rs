@@ -34,6 +34,8 @@ mod handshake;
 #[cfg(feature = "server")]
 mod hub;
 #[cfg(feature = "server")]
+pub mod in_memory;
+#[cfg(feature = "server")]
 mod inbox;
 #[cfg(feature = "server")]
 mod lifecycle;
@@ -48,6 +50,8 @@ mod message;
 #[cfg(feature = "server")]
 mod outbox;
 pub mod packet;
+#[cfg(feature = "server")]
+mod queue;
 #[cfg(feature = "server")]
 mod rate;
 mod reason;
@@ -83,9 +87,9 @@ pub use endpoint::{Bound, Endpoint, Publishing};
 pub use error::EndpointError;
 #[cfg(feature = "server")]
 pub use hub::ConnectionInfo;
-pub use reason::Reason;
 #[cfg(feature = "server")]
-pub use session::DropReason;
+pub use queue::DropReason;
+pub use reason::Reason;
 #[cfg(feature = "server")]
 pub use settings::{Limits, Listeners, Settings, TlsMaterial};
 #[cfg(feature = "server")]

@@ -1,8 +1,7 @@
-//! One client's session: what it subscribes to, what waits for it, what it has not acknowledged.
+//! One client's session: its connection, what it subscribes to, its will, its queue.
 
-use std::collections::{HashMap, VecDeque};
-use std::num::NonZeroU16;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::HashMap;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -10,46 +9,8 @@ use crate::lock::lock;
 use crate::mailbox::Mailbox;
 use crate::message::Message;
 use crate::packet::Will;
+use crate::queue::{Delivery, DropReason, Dropped, Queue, QueueLimits};
 use crate::router::{SessionId, Subscription};
-
-/// Bounds of one session's queue.
-#[derive(Debug, Clone)]
-// They are all upper bounds, and say so where they are used.
-#[allow(clippy::struct_field_names)]
-pub(crate) struct QueueLimits {
-    /// Messages that wait.
-    pub(crate) max_messages: usize,
-    /// Sum of their sizes and of those in flight.
-    pub(crate) max_bytes: usize,
-    /// The same sum over all sessions.
-    pub(crate) max_all_bytes: usize,
-}
-
-/// Why a message was not kept for a client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DropReason {
-    /// QoS 0 for a client that is away.
-    Away,
-    /// The queue is full.
-    QueueFull,
-    /// It is too late.
-    Expired,
-    /// It is larger than the client takes.
-    TooLarge,
-}
-
-/// A message for this client.
-#[derive(Debug, Clone)]
-pub(crate) struct Delivery {
-    /// The message.
-    pub(crate) message: Message,
-    /// Present for QoS 1.
-    pub(crate) packet_id: Option<NonZeroU16>,
-    /// It was sent before.
-    pub(crate) dup: bool,
-    /// The flag of the PUBLISH.
-    pub(crate) retain: bool,
-}
 
 /// A connection that serves the session.
 #[derive(Debug, Clone)]
@@ -63,7 +24,7 @@ pub(crate) struct Attachment {
 }
 
 /// What changes in a session.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct SessionState {
     /// The connection, if there is one.
     pub(crate) attachment: Option<Attachment>,
@@ -92,29 +53,10 @@ pub(crate) struct Session {
     /// As the link proves.
     pub(crate) identity: Option<Arc<str>>,
     state: Mutex<SessionState>,
-    all_bytes: Arc<AtomicUsize>,
-}
-
-#[derive(Debug, Default)]
-struct Queue {
-    waiting: VecDeque<(Message, u8, bool)>,
-    in_flight: VecDeque<InFlight>,
-    bytes: usize,
-    last_packet_id: u16,
-    max_in_flight: u16,
-}
-
-#[derive(Debug)]
-struct InFlight {
-    packet_id: NonZeroU16,
-    message: Message,
-    retain: bool,
-    /// Sent on the present connection.
-    is_sent: bool,
 }
 
 impl Session {
-    /// Makes an empty session.
+    /// Makes an empty session, whose queue counts into the sum over all sessions.
     pub(crate) fn new(
         id: SessionId,
         key: String,
@@ -122,13 +64,21 @@ impl Session {
         identity: Option<&str>,
         all_bytes: Arc<AtomicUsize>,
     ) -> Self {
+        let state = SessionState {
+            attachment: None,
+            subscriptions: HashMap::new(),
+            expiry_s: 0,
+            ends_at: None,
+            will: None,
+            will_at: None,
+            queue: Queue::new(all_bytes),
+        };
         Self {
             id,
             key,
             client_id: client_id.into(),
             identity: identity.map(Into::into),
-            state: Mutex::default(),
-            all_bytes,
+            state: Mutex::new(state),
         }
     }
 
@@ -137,16 +87,13 @@ impl Session {
         action(&mut lock(&self.state))
     }
 
-    /// Gives the session a new connection; what was in flight is sent again.
-    pub(crate) fn attach(&self, attachment: Attachment, max_in_flight: u16) {
+    /// Gives the session a new connection, which takes so many unacknowledged messages.
+    pub(crate) fn attach(&self, attachment: Attachment, window: u16) {
         self.with(|state| {
             state.attachment = Some(attachment);
             state.ends_at = None;
             state.will_at = None;
-            state.queue.max_in_flight = max_in_flight;
-            for entry in &mut state.queue.in_flight {
-                entry.is_sent = false;
-            }
+            state.queue.reconnect(window);
         });
     }
 
@@ -157,7 +104,7 @@ impl Session {
         qos: u8,
         retain: bool,
         limits: &QueueLimits,
-    ) -> Vec<(Message, DropReason)> {
+    ) -> Dropped {
         let mut dropped = Vec::new();
         let mailbox = self.with(|state| {
             let mailbox = state
@@ -168,15 +115,10 @@ impl Session {
                 dropped.push((message.clone(), DropReason::Away));
                 return None;
             }
-            if !self.make_room(&mut state.queue, message, qos, limits, &mut dropped) {
+            if !state.queue.push(message, qos, retain, limits, &mut dropped) {
                 dropped.push((message.clone(), DropReason::QueueFull));
                 return None;
             }
-            self.count(&mut state.queue, message.cost_bytes());
-            state
-                .queue
-                .waiting
-                .push_back((message.clone(), qos, retain));
             mailbox
         });
         if let Some(mailbox) = mailbox {
@@ -185,193 +127,30 @@ impl Session {
         dropped
     }
 
-    /// Makes room by dropping what has the least time left; tells whether there is room now.
-    fn make_room(
-        &self,
-        queue: &mut Queue,
-        message: &Message,
-        qos: u8,
-        limits: &QueueLimits,
-        dropped: &mut Vec<(Message, DropReason)>,
-    ) -> bool {
-        let cost = message.cost_bytes();
-        while !self.has_room(queue, cost, limits) {
-            let Some(victim) = queue.least_worth() else {
-                return false;
-            };
-            let is_more_urgent = qos == 0 || ends_before(message, &queue.waiting[victim].0);
-            if is_more_urgent && queue.waiting[victim].1 != 0 {
-                return false;
-            }
-            let Some((victim, _, _)) = queue.waiting.remove(victim) else {
-                return false;
-            };
-            self.uncount(queue, victim.cost_bytes());
-            dropped.push((victim, DropReason::QueueFull));
-        }
-        true
-    }
-
-    fn has_room(&self, queue: &Queue, cost: usize, limits: &QueueLimits) -> bool {
-        queue.waiting.len() < limits.max_messages
-            && queue.bytes + cost <= limits.max_bytes
-            && self.all_bytes.load(Ordering::Relaxed) + cost <= limits.max_all_bytes
-    }
-
-    /// Takes the next message to send on this connection, if its window allows one.
+    /// Takes the next message for this connection, if it still is the session's.
     pub(crate) fn pull(
         &self,
         mailbox: &Arc<Mailbox>,
         now: Instant,
-        dropped: &mut Vec<(Message, DropReason)>,
+        dropped: &mut Dropped,
     ) -> Option<Delivery> {
         self.with(|state| {
-            let is_ours = state
-                .attachment
-                .as_ref()
-                .is_some_and(|attachment| Arc::ptr_eq(&attachment.mailbox, mailbox));
-            if !is_ours {
+            let attachment = state.attachment.as_ref()?;
+            if !Arc::ptr_eq(&attachment.mailbox, mailbox) {
                 return None;
             }
-            if let Some(again) = state.queue.unsent() {
-                return Some(again);
-            }
-            loop {
-                let (message, qos, _) = state.queue.waiting.front()?;
-                let is_late = message.is_expired(now);
-                let is_held = *qos > 0 && !state.queue.has_window();
-                if is_held && !is_late {
-                    return None;
-                }
-                let (message, qos, retain) = state.queue.waiting.pop_front()?;
-                if is_late {
-                    self.uncount(&mut state.queue, message.cost_bytes());
-                    dropped.push((message, DropReason::Expired));
-                    continue;
-                }
-                if qos == 0 {
-                    self.uncount(&mut state.queue, message.cost_bytes());
-                    return Some(Delivery {
-                        message,
-                        packet_id: None,
-                        dup: false,
-                        retain,
-                    });
-                }
-                return Some(state.queue.launch(message, retain));
-            }
+            state.queue.next(now, dropped)
         })
     }
 
-    /// The client has a message; tells whether the window has opened.
+    /// The client has a message; tells whether it was in flight.
     pub(crate) fn acknowledge(&self, packet_id: u16) -> bool {
-        self.with(|state| {
-            let position = state
-                .queue
-                .in_flight
-                .iter()
-                .position(|entry| entry.is_sent && entry.packet_id.get() == packet_id);
-            let Some(entry) = position.and_then(|index| state.queue.in_flight.remove(index)) else {
-                return false;
-            };
-            self.uncount(&mut state.queue, entry.message.cost_bytes());
-            true
-        })
+        self.with(|state| state.queue.acknowledge(packet_id))
     }
 
     /// Messages that wait or are in flight, and their bytes.
     pub(crate) fn queued(&self) -> (usize, usize) {
-        self.with(|state| {
-            (
-                state.queue.waiting.len() + state.queue.in_flight.len(),
-                state.queue.bytes,
-            )
-        })
-    }
-
-    fn count(&self, queue: &mut Queue, bytes: usize) {
-        queue.bytes += bytes;
-        self.all_bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    fn uncount(&self, queue: &mut Queue, bytes: usize) {
-        queue.bytes -= bytes;
-        self.all_bytes.fetch_sub(bytes, Ordering::Relaxed);
-    }
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        let bytes = lock(&self.state).queue.bytes;
-        self.all_bytes.fetch_sub(bytes, Ordering::Relaxed);
-    }
-}
-
-impl Queue {
-    /// The waiting message that is dropped first: QoS 0, then the earliest end, then the oldest.
-    fn least_worth(&self) -> Option<usize> {
-        let rank = |index: usize| {
-            let (message, qos, _) = &self.waiting[index];
-            (*qos, message.expires.is_none(), message.expires)
-        };
-        (0..self.waiting.len()).min_by_key(|&index| rank(index))
-    }
-
-    fn has_window(&self) -> bool {
-        self.in_flight.len() < usize::from(self.max_in_flight)
-    }
-
-    fn unsent(&mut self) -> Option<Delivery> {
-        let window = usize::from(self.max_in_flight);
-        let sent = self.in_flight.iter().filter(|entry| entry.is_sent).count();
-        if sent >= window {
-            return None;
-        }
-        let entry = self.in_flight.iter_mut().find(|entry| !entry.is_sent)?;
-        entry.is_sent = true;
-        Some(Delivery {
-            message: entry.message.clone(),
-            packet_id: Some(entry.packet_id),
-            dup: true,
-            retain: entry.retain,
-        })
-    }
-
-    fn launch(&mut self, message: Message, retain: bool) -> Delivery {
-        let packet_id = self.next_packet_id();
-        self.in_flight.push_back(InFlight {
-            packet_id,
-            message: message.clone(),
-            retain,
-            is_sent: true,
-        });
-        Delivery {
-            message,
-            packet_id: Some(packet_id),
-            dup: false,
-            retain,
-        }
-    }
-
-    /// The next id that is not in flight; the window is far smaller than the ids are many.
-    fn next_packet_id(&mut self) -> NonZeroU16 {
-        loop {
-            self.last_packet_id = self.last_packet_id.wrapping_add(1);
-            let Some(id) = NonZeroU16::new(self.last_packet_id) else {
-                continue;
-            };
-            if self.in_flight.iter().all(|entry| entry.packet_id != id) {
-                return id;
-            }
-        }
-    }
-}
-
-fn ends_before(one: &Message, other: &Message) -> bool {
-    match (one.expires, other.expires) {
-        (Some(one), Some(other)) => one < other,
-        (Some(_), None) => true,
-        (None, _) => false,
+        self.with(|state| (state.queue.len(), state.queue.bytes()))
     }
 }
 
@@ -379,6 +158,8 @@ fn ends_before(one: &Message, other: &Message) -> bool {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::num::NonZeroU16;
+    use std::sync::atomic::Ordering;
     use std::time::Duration;
 
     const LIMITS: QueueLimits = QueueLimits {
