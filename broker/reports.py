@@ -19,6 +19,7 @@ from edgefl.protocol.report import RoundReport
 from edgefl.protocol.round_messages import Call
 
 REFUSED: Final = "refused"
+TASK_ENDED: Final = "task-ended"
 MOST_NAMED: Final = 64
 """Above, a round's record counts its devices' backends, but does not list the devices."""
 
@@ -41,7 +42,7 @@ def task_report(spec: TaskSpec, privacy: PrivacyPlan, committed: int) -> Reporte
 def task_ended_report(name: str, outcome: str, reason: str, committed: int) -> Reported:
     """A task is over."""
     return Reported(
-        kind="task-ended",
+        kind=TASK_ENDED,
         fields={"task": name, "outcome": outcome, "reason": reason, "committed": committed},
     )
 

@@ -34,7 +34,7 @@ from broker.gateway_link import GatewayLink
 from broker.http_server import HttpSettings
 from broker.live_status import LinkWords
 from broker.operator_desk import OperatorDesk
-from broker.reports import task_refused_report
+from broker.reports import TASK_ENDED, task_refused_report
 from broker.roster_folder import RosterFolder
 from broker.task_folder import SubmittedTask, list_tasks, load_task, save_model
 from broker.task_wishes import TaskWish, read_wish
@@ -119,6 +119,7 @@ class GatewayRuntime:
         self._refused: set[str] = set()
         self._unfinished: set[str] = set()
         self._jobs: set[asyncio.Task[None]] = set()
+        self._models: set[asyncio.Task[None]] = set()
         self._log: TextIO | None = None
         self._watch: GatewayWatch | None = None
 
@@ -301,9 +302,11 @@ class GatewayRuntime:
         elif isinstance(effect, RunUnmasking):
             self._start(group, self._unmask(effect), "unmasking")
         elif isinstance(effect, ModelChanged):
-            self._start(group, self._keep_model(effect), "evaluation")
+            self._models.add(self._start(group, self._keep_model(effect), "evaluation"))
         elif isinstance(effect, TaskEnded):
             self._unfinished.discard(effect.task)
+        elif isinstance(effect, Reported) and effect.kind == TASK_ENDED:
+            self._start(group, self._report_end(effect), "end of a task")
         elif isinstance(effect, EnrolmentWanted):
             self._roster_folder.write_request(effect.devices, effect.leaving)
         elif isinstance(effect, CutSession):
@@ -314,18 +317,28 @@ class GatewayRuntime:
         elif isinstance(effect, Reported):
             self._report(effect)
 
-    def _start(self, group: asyncio.TaskGroup, job: Coroutine[None, None, None], name: str) -> None:
+    def _start(
+        self, group: asyncio.TaskGroup, job: Coroutine[None, None, None], name: str
+    ) -> asyncio.Task[None]:
         task = group.create_task(job, name=name)
         self._jobs.add(task)
         task.add_done_callback(self._on_job_done)
+        return task
 
     def _on_job_done(self, task: asyncio.Task[None]) -> None:
         self._jobs.discard(task)
+        self._models.discard(task)
         self._look_again()
 
     def _look_again(self) -> None:
         """Let the loop see whether everything has ended; a full queue makes it look by itself."""
         self._events.nudge()
+
+    async def _report_end(self, report: Reported) -> None:
+        """Say that a task is over once its last model can be fetched."""
+        if self._models:
+            await asyncio.wait(self._models)
+        self._report(report)
 
     async def _unmask(self, effect: RunUnmasking) -> None:
         loop = asyncio.get_running_loop()
