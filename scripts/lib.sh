@@ -192,7 +192,8 @@ ensure_peers() {
     command -v chromium >/dev/null || missing+=(chromium)
     command -v node >/dev/null || missing+=(nodejs)
     command -v npm >/dev/null || missing+=(npm)
-    [ ${#missing[@]} -eq 0 ] || apt_install "the brokers, clients and browser that the tests meet" "${missing[@]}"
+    command -v systemd-analyze >/dev/null || missing+=(systemd)
+    [ ${#missing[@]} -eq 0 ] || apt_install "the brokers, clients, browser and service manager that the tests meet" "${missing[@]}"
     ensure_mqtt_js
 }
 
