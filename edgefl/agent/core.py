@@ -110,8 +110,13 @@ class AgentCore:
     @property
     def topics(self) -> tuple[str, ...]:
         """Topics that the shell subscribes to."""
-        fleet, device = self._settings.fleet, self._pen.device
-        return (topics.downlink(fleet, device), topics.calls(fleet), topics.aggregator(fleet))
+        fleet = self._settings.fleet
+        return (self.downlink, topics.calls(fleet), topics.aggregator(fleet))
+
+    @property
+    def downlink(self) -> str:
+        """Topic of what is for this device alone."""
+        return topics.downlink(self._settings.fleet, self._pen.device)
 
     @property
     def phase(self) -> Phase | None:
@@ -128,6 +133,11 @@ class AgentCore:
         """Tell whether the next step is the gateway's: all receipts are here, nothing is worked."""
         is_silent = self._post.is_empty and self._downloads.is_empty
         return self.has_gateway and is_silent and not self._rounds.is_working
+
+    @property
+    def awaits_answer(self) -> bool:
+        """Tell whether something that this device sent has no receipt yet."""
+        return not self._post.is_empty
 
     @property
     def most_sleep_s(self) -> int:

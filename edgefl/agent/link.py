@@ -82,6 +82,11 @@ class AgentLink:
         await transport.publish(self._status_topic, farewell, retain=True)
         await transport.close()
 
+    async def renew(self) -> None:
+        """Give the present connection up for another one; the broker keeps the session."""
+        if self._transport is not None:
+            await self._transport.close()
+
     async def close(self, farewell: bytes) -> None:
         """Say a farewell and end the link for good."""
         self._is_closed = True

@@ -24,6 +24,7 @@ from edgefl.agent.events import (
     Stop,
 )
 from edgefl.agent.guard import PowerGuard
+from edgefl.agent.hearing import Hearing, new_hearing
 from edgefl.agent.jobs import AgentJobs
 from edgefl.agent.learning import LocalLearner
 from edgefl.agent.link import AgentLink
@@ -70,6 +71,7 @@ class AgentRuntime:
         wait_s: How long to wait for this fleet's gateway; None waits for ever.
         guard_s: How often power is looked at.
         quiet_s: How long nothing must have happened before a sleep.
+        hearing: Says when a link that stands brings nothing any more.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class AgentRuntime:
         wait_s: float | None = None,
         guard_s: float = _GUARD_S,
         quiet_s: float = _QUIET_S,
+        hearing: Hearing | None = None,
     ) -> None:
         """Prepare; nothing runs before `run`."""
         self._core = core
@@ -100,6 +103,7 @@ class AgentRuntime:
         self._wait_s = wait_s
         self._guard_s = guard_s
         self._quiet_s = quiet_s
+        self._hearing = hearing or new_hearing(random.random)
         self._events: asyncio.Queue[AgentEvent] = asyncio.Queue(_MAX_EVENTS)
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="training")
         self._lacks_data = asyncio.Event()
@@ -277,9 +281,25 @@ class AgentRuntime:
             self._commit()
             for effect in effects:
                 await self._carry_out(effect, group)
+            await self._renew_deaf_link(event)
             self._reporter.on_gateway(is_heard=self._core.has_gateway)
             self._show_status()
             self._turns += 1
+
+    async def _renew_deaf_link(self, event: AgentEvent) -> None:
+        """Connect anew where a standing link brings no answers.
+
+        It needs no clock of its own: what is not answered is sent again, at least every half
+        minute, which brings the loop here.
+        """
+        if isinstance(event, Arrived) and event.topic == self._core.downlink:
+            self._hearing.heard()
+        awaits_answer = self._core.awaits_answer
+        if self._hearing.is_deaf(
+            time.monotonic(), is_linked=self._is_linked, awaits_answer=awaits_answer
+        ):
+            _LOGGER.warning("connected to %s, but no answer comes: connecting anew", self._gateway)
+            await self._link.renew()
 
     async def _next_event(self) -> AgentEvent:
         wakeup_s = self._core.wakeup_s

@@ -150,3 +150,20 @@ def test_a_link_that_is_closed_while_it_rests_does_not_come_back() -> None:
 
     asyncio.run(live())
     assert log.count("start") == 1
+
+
+def test_a_link_that_is_renewed_comes_back_at_once_and_says_nothing() -> None:
+    log: list[object] = []
+
+    async def live() -> int:
+        link = AgentLink(make_transport=lambda: FakeTransport(log), filters=["a"], status_topic="s")
+        await link.renew()
+        ups = 0
+        async for event in link.events():
+            if isinstance(event, LinkUp):
+                ups += 1
+                await (link.renew() if ups == 1 else link.close(b"offline"))
+        return ups
+
+    assert asyncio.run(asyncio.wait_for(live(), 5)) == 2
+    assert log == [("a",), "start", "close", ("a",), "start", ("s", b"offline", True), "close"]
