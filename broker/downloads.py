@@ -29,8 +29,8 @@ from edgefl.types import DeviceId, FleetName
 
 SLOTS = 64
 """Devices that are sent chunks at the same time; the others have their grant honoured later."""
-_CHUNK_EXPIRY_S = 60.0
-"""A device that was away for longer asks again for what it still lacks."""
+EXPIRY_S = 60.0
+"""For what a device that was away for longer is told anew, or asks for again."""
 _MOST_PER_DEVICE = 8
 _MOST_UNANSWERED = 4
 _MOST_MANIFESTS = 8
@@ -158,7 +158,7 @@ class Downloads:
             return known.offer
         topic = topics.downlink(self._fleet, DeviceId(device))
         payload = seal_envelope(self._key, topic, header, parts.offer)
-        offer = Publish(topic=topic, payload=payload)
+        offer = Publish(topic=topic, payload=payload, expiry_s=EXPIRY_S)
         self._count(device, len(payload))
         sender = Sender(parts.offer.manifest, now_s)
         sender.due(now_s)  # The offer goes out as this method's result.
@@ -266,7 +266,7 @@ class Downloads:
         data = memoryview(download.parts.blob)[start : start + manifest.size_of_chunk(index)]
         topic = topics.downlink(self._fleet, DeviceId(device))
         payload = pack_chunk_down(transfer_id, index, data)
-        return Publish(topic=topic, payload=payload, expiry_s=_CHUNK_EXPIRY_S)
+        return Publish(topic=topic, payload=payload, expiry_s=EXPIRY_S)
 
     def _manifest_of(self, message: AggregatorMessage, chunk_bytes: int) -> Manifest | None:
         """Return the manifest of a model part, hashed once for all devices."""

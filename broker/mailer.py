@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from broker.downloads import Downloads
+from broker.downloads import EXPIRY_S, Downloads
 from broker.round_record import RoundBytes
 from edgefl import __version__
 from edgefl._native import SigningKey
@@ -15,7 +15,7 @@ from edgefl.protocol.messages import AggregatorMessage
 from edgefl.protocol.round_messages import Call
 from edgefl.protocol.service_messages import AggregatorStatus
 from edgefl.transfer.manifest import DEFAULT_CHUNK_BYTES, TRANSFER_ID_BYTES
-from edgefl.transfer.messages import RefusalReason, TransferRefusal
+from edgefl.transfer.messages import TRANSFER_ANSWERS, RefusalReason, TransferRefusal
 from edgefl.transport.core_events import Publish
 from edgefl.types import DeviceId, FleetName
 
@@ -73,7 +73,9 @@ class Mailer:
             fits = len(payload) <= chunk_bytes
             if fits and not self.downloads.is_swallowed(device, payload):
                 self._count_down(device, len(payload))
-                return Publish(topic=topic, payload=payload)
+                # A grant is of a moment: a device that was away offers anew.
+                expiry_s = EXPIRY_S if isinstance(message, TRANSFER_ANSWERS) else None
+                return Publish(topic=topic, payload=payload, expiry_s=expiry_s)
         try:
             return self.downloads.offer(device, message, header, self._now_s)
         except ConfigError as error:
