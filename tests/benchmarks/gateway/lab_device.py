@@ -34,6 +34,7 @@ class LabDevice:
 
     Attributes:
         chunk_bytes: Payloads of upload chunks so far.
+        chunk_count: How many these were.
     """
 
     def __init__(self, number: int, stage: UploadStage | None = None) -> None:
@@ -50,7 +51,7 @@ class LabDevice:
         self._done: asyncio.Future[None] | None = None
         self._news: asyncio.Queue[list[AgentEffect]] = asyncio.Queue()
         self._speaker: asyncio.Task[None] | None = None
-        self.chunk_bytes = 0
+        self.chunk_bytes = self.chunk_count = 0
 
     @property
     def wire(self) -> MqttWire:
@@ -118,6 +119,7 @@ class LabDevice:
                 if isinstance(effect, Publish):
                     if "/up/" in effect.topic:
                         self.chunk_bytes += len(effect.payload)
+                        self.chunk_count += 1
                     await self.wire.publish(effect.topic, effect.payload)
 
     def _on_message(self, topic: str, payload: bytes) -> None:
