@@ -35,6 +35,7 @@ class Listening:
         mqtt_port: Plaintext, on loopback only.
         mqtts_port: MQTT over TLS.
         wss_port: MQTT over WebSocket over TLS.
+        ws_port: MQTT over WebSocket in plaintext, on loopback only.
     """
 
     mqtt_port: int | None = None
@@ -42,6 +43,7 @@ class Listening:
     mqtts_port: int | None = DEFAULT_MQTTS_PORT
     wss_host: str = _EVERYWHERE
     wss_port: int | None = DEFAULT_WSS_PORT
+    ws_port: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +108,7 @@ _KEYS: Final[dict[str, dict[str, _Key]]] = {
         "mqtts_port": _PORT,
         "wss_host": _TEXT,
         "wss_port": _PORT,
+        "ws_port": _PORT,
     },
     "broker": {"urls": _Key(list, "a list of URLs")},
     "http": {"host": _TEXT, "port": _Key(int, "a port from 0 to 65535", 0, 65_535)},
@@ -205,6 +208,7 @@ def _listening(table: _Table) -> Listening:
         mqtts_port=_port(table, "mqtts_port", base.mqtts_port),
         wss_host=str(table.get("wss_host", base.wss_host)),
         wss_port=_port(table, "wss_port", base.wss_port),
+        ws_port=_port(table, "ws_port", base.ws_port),
     )
 
 

@@ -69,6 +69,7 @@ class EndpointLink:
             fleet,
             mqtt=_address(_LOOPBACK, listening.mqtt_port),
             mqtts=_address(listening.mqtts_host, listening.mqtts_port),
+            ws=_address(_LOOPBACK, listening.ws_port),
             wss=_address(listening.wss_host, listening.wss_port),
             client_authorities=None if tls is None else tls.trusted_file.read_bytes(),
             certificate_chain=server,
@@ -99,6 +100,7 @@ class EndpointLink:
         hosts = {
             "mqtt": (_LOOPBACK, ""),
             "mqtts": (self._listening.mqtts_host, ""),
+            "ws": (_LOOPBACK, "/mqtt"),
             "wss": (self._listening.wss_host, "/mqtt"),
         }
         return tuple(
@@ -140,7 +142,7 @@ class EndpointLink:
 
         `host` and `port` are of the plaintext listener where there is one.
         """
-        first = min(self._ports, key=("mqtt", "mqtts", "wss").index)
+        first = min(self._ports, key=("mqtt", "mqtts", "ws", "wss").index)
         ports: dict[str, Json] = {f"{name}_port": port for name, port in self._ports.items()}
         return {"host": _LOOPBACK, "port": self._ports[first], **ports}
 
