@@ -11,7 +11,7 @@ from edgefl.cli.agent_predict import add_predict
 from edgefl.cli.agent_run import LOST_BY_RESET, run_agent
 from edgefl.cli.agent_status import add_status
 from edgefl.cli.learning_options import add_backend, add_data
-from edgefl.cli.options import add_common, add_reset_state
+from edgefl.cli.options import HelpFormatter, add_common, add_reset_state
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +32,7 @@ def _add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
         description="Take part in rounds until stopped. It may start before the broker exists, and "
         "goes on after a restart of anything. What is not said here is taken from agent.toml, then "
         "from what 'edgefl agent enrol' wrote.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     run.add_argument("--device", help="this board's name, unique in the fleet")
     add_data(run, is_required=False)

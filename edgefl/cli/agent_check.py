@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from edgefl.cli.learning_options import add_backend, add_data, asked_backends
-from edgefl.cli.options import add_common, add_json
+from edgefl.cli.options import HelpFormatter, add_common, add_json
 from edgefl.data.schema import schema_of
 from edgefl.data.source import open_source
 from edgefl.storage.files import require_file
@@ -30,7 +30,7 @@ def add_check(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         description="Train one dry local epoch with a bundle on this board's data: says whether "
         "they fit, how long it takes, how much memory it needs and how large the update is. "
         "Nothing is sent and nothing is kept.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     check.add_argument("--bundle", type=Path, required=True, help="a bundle (.efl)")
     add_data(check)

@@ -11,7 +11,7 @@ import edgefl
 from edgefl.agent.config import read_agent_config
 from edgefl.agent.status_file import SERVICE_NAME
 from edgefl.agent.unit import Unit, is_in_a_home
-from edgefl.cli.options import add_common
+from edgefl.cli.options import HelpFormatter, add_common
 from edgefl.errors import ConfigError, EnvironmentProblem
 from edgefl.storage.files import replace_file
 
@@ -29,7 +29,7 @@ def add_install(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         help="make the agent a service that starts with the board",
         description="Write the service's unit and, if there is none, its settings file; then start "
         "it. A second run changes only what differs. Needs root.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     for name, what in (
         ("device", "this board's name; not needed after 'edgefl agent enrol'"),
@@ -192,8 +192,8 @@ def _require_shared_place(path: Path) -> None:
             "E-INSTALL-HOME",
             "edgefl in a place that services see",
             f"{path}, in a user's home",
-            "python3 -m venv /usr/local/lib/edgefl && /usr/local/lib/edgefl/bin/pip install edgefl-runtime, then "
-            "/usr/local/lib/edgefl/bin/edgefl agent install",
+            "python3 -m venv /usr/local/lib/edgefl && /usr/local/lib/edgefl/bin/pip install "
+            "edgefl-runtime, then /usr/local/lib/edgefl/bin/edgefl agent install",
         )
 
 

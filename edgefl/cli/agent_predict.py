@@ -14,7 +14,7 @@ import numpy as np
 
 from edgefl.agent.models import ModelRecord, ModelShelf
 from edgefl.cli.learning_options import add_backend, add_data, asked_backends
-from edgefl.cli.options import add_common, add_json, default_state_dir
+from edgefl.cli.options import HelpFormatter, add_common, add_json, default_state_dir
 from edgefl.data.inputs import InputData
 from edgefl.data.schema import schema_of
 from edgefl.data.source import open_source
@@ -46,7 +46,7 @@ def add_predict(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         "(trained on its data after a round), or the last good one of the fleet. It works beside a "
         "running agent and without a network. The data need no labels; where there are some, the "
         "predictions are compared with them.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     add_data(predict)
     predict.add_argument("--newest", type=int, metavar="N", help="only the newest N windows")

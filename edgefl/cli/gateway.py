@@ -9,7 +9,13 @@ from edgefl.cli.gateway_init import add_init
 from edgefl.cli.gateway_run import LOST_BY_RESET, run_gateway_command
 from edgefl.cli.gateway_status import add_status
 from edgefl.cli.gateway_token import add_token
-from edgefl.cli.options import DEFAULT_FLEET, DEFAULT_PORT, add_common, add_reset_state
+from edgefl.cli.options import (
+    DEFAULT_FLEET,
+    DEFAULT_PORT,
+    HelpFormatter,
+    add_common,
+    add_reset_state,
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +37,7 @@ def _add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
         "What is not said here is taken from gateway.toml, which 'edgefl gateway init' writes; "
         "without that file this is a first run, in plaintext and on this machine only. "
         "After a crash it goes on with the round that was open.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     run.add_argument("--state", type=Path, help="folder for state, ledger, tasks and models")
     run.add_argument(

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgefl.cli.options import DEFAULT_FLEET, add_common, add_json, default_state_dir
+from edgefl.cli.options import DEFAULT_FLEET, HelpFormatter, add_common, add_json, default_state_dir
 from edgefl.errors import ConfigError, EnvironmentProblem
 from edgefl.protocol import topics
 from edgefl.transport.broker_url import is_loopback, require_port
@@ -75,7 +75,7 @@ def add_config(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def _add_shared(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.ArgumentDefaultsHelpFormatter
+    parser.formatter_class = HelpFormatter
     parser.add_argument("--out", type=Path, required=True, help="folder to write to")
     parser.add_argument("--state", type=Path, help="the gateway's folder, with its authority")
     parser.add_argument("--fleet", default=DEFAULT_FLEET, help="the fleet's name")

@@ -15,7 +15,7 @@ from edgefl.errors import ConfigError, EdgeflError, EnvironmentProblem
 _COMMANDS = {
     "demo": "train a real fleet on this machine, kill devices, and show what survives",
     "agent": "run the device agent",
-    "gateway": "run the gateway: aggregator and embedded MQTT broker",
+    "gateway": "set up, run and look at the gateway: aggregator and MQTT endpoint",
     "devices": "list a fleet's boards, let them in, put them out",
     "rounds": "show how rounds closed, and follow the open one",
     "roster": "sign which devices belong to the fleet",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from edgefl.cli.model_head import add_head_options, run_prepare_head, takes_head
 from edgefl.cli.model_text import bundle_facts, manifest_facts, report_facts, show, show_report
-from edgefl.cli.options import add_common, add_json
+from edgefl.cli.options import HelpFormatter, add_common, add_json
 from edgefl.cli.packages import require_packages
 from edgefl.errors import EdgeflError, StorageError, TrainingError
 from edgefl.storage.files import replace_file, require_file, require_replaceable
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         description="Make a training bundle (.efl) from an ONNX model with one input, whose first "
         "axis is the batch. Devices then need stock onnxruntime or LiteRT only. At the end the "
         "step is run once as a device would run it.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     prepare.add_argument("-o", "--output", type=Path, required=True, help="file to write (.efl)")
     _add_compile_options(prepare)
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="say whether a model can be trained on devices",
         description="Say whether an ONNX model can be trained on devices; every obstacle is named "
         "at once, with what to do, and nothing is written. Exit code 0: it trains; 2: it does not.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     _add_compile_options(check)
     check.set_defaults(run=run_check)

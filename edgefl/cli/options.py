@@ -17,6 +17,14 @@ DEFAULT_FLEET = "fleet"
 DEFAULT_PORT = 1883
 
 
+class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
+    """Shows the default of an option that has one, and that its text does not tell already."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        is_plain = action.default in (None, False) or action.default == []
+        return action.help if is_plain else super()._get_help_string(action)
+
+
 def add_common(parser: argparse.ArgumentParser) -> None:
     """Add what every command has."""
     parser.add_argument("--debug", action="store_true", help="show tracebacks and debug messages")

@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgefl.cli.options import add_common, add_json, default_state_dir
+from edgefl.cli.options import HelpFormatter, add_common, add_json, default_state_dir
 from edgefl.errors import ConfigError, PrivacyError, StorageError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="show what a gateway's fleet has spent",
         description="Verify the ledger of a gateway's state folder and show what is spent. The "
         "gateway may be running.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     show.add_argument("--state", type=Path, help="the gateway's state folder")
     show.add_argument("--delta", type=float, default=1e-5, help="delta of the epsilon")
@@ -56,7 +56,7 @@ def _add_epsilon(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "epsilon",
         help="compute the epsilons of a task before it runs",
         description="Compute what a task would cost its devices, against each observer.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     epsilon.add_argument("--clip-norm", type=float, default=1.0, help="L2 bound of one update")
     epsilon.add_argument(

@@ -6,7 +6,7 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from edgefl.cli.options import add_common, add_json
+from edgefl.cli.options import HelpFormatter, add_common, add_json
 
 if TYPE_CHECKING:
     from edgefl.protocol.sizes import GraphSizes
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         description="Compute what a plan for such a cohort would hold, and what each device "
         "recomputes from it: neighbours, shares that open a secret, signers of the survivor "
         "certificate, and survivors that every window of the ring must keep.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     sizes.add_argument("--cohort", type=int, required=True, help="devices in one round")
     sizes.add_argument(

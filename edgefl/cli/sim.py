@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgefl.cli.options import add_common, add_json
+from edgefl.cli.options import HelpFormatter, add_common, add_json
 from edgefl.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="train a simulated fleet",
         description="Train a fleet of virtual boards with the agent's and the gateway's own code, "
         "in virtual time. The same seed gives the same messages and the same model.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     run.add_argument("--devices", type=int, default=200, help="virtual boards, all in one cohort")
     run.add_argument("--rounds", type=int, default=3, help="committed rounds to reach")

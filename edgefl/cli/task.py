@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgefl.cli.options import add_common, add_json, default_state_dir
+from edgefl.cli.options import HelpFormatter, add_common, add_json, default_state_dir
 from edgefl.cli.task_control import add_control
 from edgefl.cli.task_merge import add_merge
 from edgefl.errors import ConfigError
@@ -81,7 +81,7 @@ def _add_submit(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         help="hand a task to a gateway",
         description="Hand a task to the gateway of a state folder, which need not be running yet. "
         "The privacy plan is checked now; every device checks it again.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     submit.add_argument(
         "model",
