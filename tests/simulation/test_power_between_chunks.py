@@ -1,6 +1,6 @@
 """A board loses power right after any of its chunks, and its update is counted all the same, once.
 
-`pytest -m long tests/simulation/test_power_between_chunks.py` tries every chunk; CI some of them.
+`pytest -m long tests/simulation/test_power_between_chunks.py` tries every chunk; CI the first.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,6 @@ from tests.simulation.test_transfers import SMALL_PACKETS, drift
 DEVICES = 4
 _OUTAGE_S = 0.5
 """Less than the gateway's grace: whoever is back by then has missed nothing."""
-_STRIDE = 3
 _PUBLISH = SimulatedDevice._publish
 
 
@@ -52,11 +51,11 @@ def power_cut(dies_after: int) -> Iterator[Victim]:
 
 @cache
 def chunked() -> Scenario:
-    """Chunks are 4 KiB and vectors 8 KiB; a round waits for everybody."""
+    """Chunks are 4 KiB and vectors 6 KiB; a round waits for everybody."""
     whole = spar_scenario(
         devices=DEVICES, rounds=2, seed=11, deaths_per_device_hour=0.0, limit_s=20.0
     )
-    task = replace(whole.task, quorum=DEVICES, ring_bits=32)
+    task = replace(whole.task, quorum=DEVICES, ring_bits=24)
     return replace(whole, task=task, train=drift, link=SMALL_PACKETS, longest_s=600.0)
 
 
@@ -89,9 +88,8 @@ def require_survived(dies_after: int) -> None:
     require_all_counted(result)
 
 
-def test_after_some_chunks() -> None:
-    for dies_after in range(1, chunks_of_an_undisturbed_run() + 1, _STRIDE):
-        require_survived(dies_after)
+def test_after_the_first_chunk() -> None:
+    require_survived(1)
 
 
 @pytest.mark.long
