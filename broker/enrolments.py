@@ -235,15 +235,8 @@ class Enrolments:
     @property
     def revoked_devices(self) -> frozenset[str]:
         """Boards that are out."""
-        return frozenset(self._with(Admission.REVOKED))
-
-    @property
-    def accepted_devices(self) -> frozenset[str]:
-        """Boards that are in."""
-        return frozenset(self._with(Admission.ACCEPTED))
-
-    def _with(self, admission: Admission) -> Iterable[str]:
-        return (device for device, one in self._records.items() if one.admission is admission)
+        revoked = Admission.REVOKED
+        return frozenset(name for name, one in self._records.items() if one.admission is revoked)
 
 
 def _pack_issued(issued: Iterable[tuple[int, int]]) -> list[WireValue]:

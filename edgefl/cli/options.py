@@ -101,22 +101,6 @@ def parse_public_key(text: str | None) -> bytes | None:
     return key
 
 
-def parse_endpoint(text: str) -> tuple[str, int]:
-    """Split HOST:PORT; the port may be left out.
-
-    Raises:
-        ConfigError: It is neither.
-    """
-    host, colon, port = text.rpartition(":")
-    if not colon:
-        return text, DEFAULT_PORT
-    if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
-        raise ConfigError(
-            "E-ENDPOINT", "HOST or HOST:PORT", repr(text), "for example 127.0.0.1:1883"
-        )
-    return host, int(port)
-
-
 def require_port(port: int) -> int:
     """Check a port to listen on; 0 asks for a free one.
 

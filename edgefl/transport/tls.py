@@ -5,7 +5,6 @@ does not look away.
 """
 
 import datetime
-import ipaddress
 import os
 import ssl
 import stat
@@ -215,15 +214,6 @@ def _bad_server(error: ssl.SSLCertVerificationError, host: str) -> TlsFailure:
         detail=f"the certificate of {host} cannot be used ({said})",
         advice="ask the gateway's operator",
     )
-
-
-def is_ip_address(host: str) -> bool:
-    """Tell whether a host is an address, which certificates list apart from names."""
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 def _no_password() -> str:
