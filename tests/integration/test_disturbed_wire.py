@@ -128,9 +128,7 @@ def test_every_update_is_counted_once(tmp_path: Path) -> None:
     with LiveFleet(tmp_path) as fleet, disturbing_proxy(fleet.port, seed=5) as proxy:
         for number in range(DEVICES):
             name = f"d{number}"
-            words = agent_words(
-                tmp_path / name, proxy.port, "--max-epsilon", 10_000, device=name
-            )
+            words = agent_words(tmp_path / name, proxy.port, "--max-epsilon", 10_000, device=name)
             fleet.agents.append(Process(tmp_path / "output", *words))
         wait_until(lambda: devices_of(fleet) == DEVICES, "all devices")
         words = ("--rounds", ROUNDS, "--cohort", DEVICES, "--phase-limit-s", 30)

@@ -71,7 +71,11 @@ class SlowGateway:
             sender, offer = envelope.header.sender, envelope.message
             if self.uploads.is_done(sender, envelope.header, offer):
                 return [*self.uploads.say_done(sender, envelope.header, offer)]
-            return [*self.uploads.on_offer(sender, envelope.header, offer, now_s)]
+            return [
+                *self.uploads.on_offer(
+                    sender, envelope.header, offer, now_s, largest_bytes=VECTOR_BYTES
+                )
+            ]
         self.chunks += 1
         effects = self.uploads.on_chunk(*upload, event.payload, now_s)
         whole, more = self.uploads.take_whole(*upload)

@@ -24,15 +24,14 @@ def write_certificates(folder: Path, devices: int) -> None:
         (folder / f"{device_name(number)}.pem").write_bytes(device.certificate + device.key)
 
 
-def server_tls(folder: Path) -> dict[str, str | bytes]:
-    """Return the endpoint's settings for a TLS listener."""
-    server = (folder / _SERVER).read_bytes()
-    return {
-        "mqtts": "127.0.0.1:0",
-        "client_authorities": (folder / _AUTHORITY).read_bytes(),
-        "certificate_chain": server,
-        "private_key": server,
-    }
+def server_pem(folder: Path) -> bytes:
+    """Return the gateway's certificate and key."""
+    return (folder / _SERVER).read_bytes()
+
+
+def authority_pem(folder: Path) -> bytes:
+    """Return who signs the devices' certificates."""
+    return (folder / _AUTHORITY).read_bytes()
 
 
 def device_tls(folder: Path, number: int) -> ssl.SSLContext:

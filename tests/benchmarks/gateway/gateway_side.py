@@ -27,11 +27,12 @@ from edgefl.protocol.envelope import open_envelope, require_device_message
 from edgefl.protocol.round_messages import MaskedInput
 from edgefl.protocol.service_messages import Blob, GetBlob
 from edgefl.transfer.intake import IntakeLimits
+from edgefl.transfer.manifest import MAX_BLOB_BYTES
 from edgefl.transfer.messages import TRANSFER_ANSWERS, TransferOffer
 from edgefl.transport.base import Inbound
 from edgefl.transport.core_events import Acknowledge, Arrived, Publish
 from tests.benchmarks.gateway import own_figures
-from tests.benchmarks.gateway.certificates import server_tls
+from tests.benchmarks.gateway.certificates import authority_pem, server_pem
 from tests.benchmarks.gateway.lab_fleet import (
     FLEET,
     RING_BITS,
@@ -63,7 +64,10 @@ class GatewaySide:
             stage=stage,
             max_connections=20_000,
             max_sessions=40_000,
-            **({} if tls_folder is None else server_tls(tls_folder)),
+            mqtts=None if tls_folder is None else "127.0.0.1:0",
+            client_authorities=None if tls_folder is None else authority_pem(tls_folder),
+            certificate_chain=None if tls_folder is None else server_pem(tls_folder),
+            private_key=None if tls_folder is None else server_pem(tls_folder),
         )
         self._endpoint.subscribe(topics.of_aggregator(FLEET))
         self.ports = self._endpoint.start()
@@ -171,7 +175,10 @@ class GatewaySide:
         message = require_device_message(envelope.message)
         envelope.require_signed_by(self._keys[device])
         if isinstance(message, TransferOffer):
-            return [*self._uploads.on_offer(device, envelope.header, message, now_s), *safe]
+            granted = self._uploads.on_offer(
+                device, envelope.header, message, now_s, largest_bytes=MAX_BLOB_BYTES
+            )
+            return [*granted, *safe]
         if isinstance(message, TRANSFER_ANSWERS):
             return [*self._mailer.downloads.on_answer(device, message, now_s), *safe]
         if isinstance(message, GetBlob):

@@ -17,9 +17,11 @@ from importlib import metadata
 from pathlib import Path
 
 from tests.benchmarks.gateway import (
+    cluster_rows,
     connection_rows,
     fanout_rows,
     idle_rows,
+    loss_rows,
     offer_rows,
     upload_rows,
     wire_rows,
@@ -35,6 +37,9 @@ ROWS: dict[str, Callable[[Settings], Iterator[Result]]] = {
     "g5": idle_rows.measure,
     "g6": offer_rows.measure,
     "g7": fanout_rows.measure,
+    "g8": loss_rows.measure_losses,
+    "g9": cluster_rows.measure,
+    "g10": loss_rows.measure_suite,
 }
 
 

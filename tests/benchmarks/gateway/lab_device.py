@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 
+from edgefl._native import UploadStage
 from edgefl.agent.downloads import LIMITS, STAGE_BYTES, Downloads
 from edgefl.agent.events import AgentEffect
 from edgefl.agent.outbox import Outbox
@@ -17,7 +18,6 @@ from edgefl.protocol.service_messages import Blob, GetBlob
 from edgefl.transfer.messages import TRANSFER_ANSWERS, TransferOffer
 from edgefl.transfer.packets import read_down
 from edgefl.transport.core_events import Publish
-from edgefl._native import UploadStage
 from tests.benchmarks.gateway.lab_fleet import FLEET, client_id, device_name, header, signing_key
 from tests.benchmarks.peers.mqtt_wire import MqttWire, connect
 from tests.device_fixtures import POLICY

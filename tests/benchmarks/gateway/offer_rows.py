@@ -3,8 +3,13 @@
 import time
 from collections.abc import Iterator
 
-from tests.benchmarks.gateway.processes import Side, SideError, gateway_side, swarm
-from tests.benchmarks.gateway.processes import unbounded_mosquitto
+from tests.benchmarks.gateway.processes import (
+    Side,
+    SideError,
+    gateway_side,
+    swarm,
+    unbounded_mosquitto,
+)
 from tests.benchmarks.gateway.settings import Settings
 from tests.benchmarks.secagg.results import Result, at_most, compare
 

@@ -7,7 +7,7 @@ same chunks with the same window, and count what comes.
 import argparse
 import asyncio
 import time
-from pathlib import Path
+from collections.abc import Coroutine, Iterable
 
 from edgefl._native import UploadStage
 from edgefl.agent.downloads import LIMITS, STAGE_BYTES
@@ -80,7 +80,6 @@ class Swarm:
     # ------------------------------------------------------------ our endpoint
 
     async def _open(self, count: int) -> dict[str, Json]:
-        # One stage for all: each holds but what is under way to its device.
         turn = asyncio.Semaphore(_CONNECTING)
 
         async def one(number: int) -> None:
@@ -96,9 +95,9 @@ class Swarm:
         return await self._gather(device.upload(packed, attempt) for device in self._devices)
 
     @staticmethod
-    async def _gather(works: object) -> dict[str, Json]:
+    async def _gather(works: Iterable[Coroutine[None, None, None]]) -> dict[str, Json]:
         started_s = time.monotonic()
-        await asyncio.gather(*works)  # type: ignore[misc]
+        await asyncio.gather(*works)
         return {"wall_s": time.monotonic() - started_s, "cpu_s": time.process_time()}
 
     # ------------------------------------------------------------ any server
@@ -160,7 +159,7 @@ class Swarm:
             before = wire.received_bytes
             async with turn:
                 await wire.subscribe((_MODEL_FILTER,))
-                while wire.received_bytes < before + size_bytes:
+                while wire.received_bytes < before + size_bytes:  # noqa: ASYNC110 - bytes tell nobody
                     await asyncio.sleep(0.005)
 
         return await self._gather(map(one, self._wires))
@@ -180,7 +179,7 @@ class Swarm:
         late_s, self._late_s = self._late_s, []
         lost = sum(wire.is_lost for wire in self._wires)
         present = sum(wire.session_present for wire in self._wires)
-        return {"late_s": sorted(late_s), "lost": lost, "present": present}
+        return {"late_s": [*sorted(late_s)], "lost": lost, "present": present}
 
     def _leave(self, *, politely: bool) -> dict[str, Json]:
         for wire in self._wires:

@@ -13,9 +13,9 @@ from tests.benchmarks.gateway.processes import (
     gateway_side,
     number,
     pid_of,
-    unbounded_mosquitto,
     side,
     swarm,
+    unbounded_mosquitto,
 )
 from tests.benchmarks.gateway.settings import Settings
 from tests.benchmarks.secagg.results import Result, at_most, compare

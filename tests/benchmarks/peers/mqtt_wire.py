@@ -26,7 +26,6 @@ class MqttWire(asyncio.Protocol):
         on_message: Called with each message; its PUBACK has gone out before.
 
     Attributes:
-        is_lost: The connection is gone.
         session_present: What the server said of the session.
         received_bytes: Payloads so far.
     """
@@ -44,9 +43,14 @@ class MqttWire(asyncio.Protocol):
         self._resumed = asyncio.Event()
         self._resumed.set()
         self._number = 0
-        self.is_lost = False
+        self._lost = asyncio.Event()
         self.session_present = False
         self.received_bytes = 0
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection is gone."""
+        return self._lost.is_set()
 
     @property
     def socket(self) -> socket.socket:
@@ -96,6 +100,10 @@ class MqttWire(asyncio.Protocol):
         self._write(payload)
         return answered
 
+    async def until_lost(self) -> None:
+        """Wait until the connection is gone."""
+        await self._lost.wait()
+
     def ping(self) -> None:
         """Send PINGREQ."""
         self._write(_PING)
@@ -128,12 +136,11 @@ class MqttWire(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End whatever waits."""
-        self.is_lost = True
+        self._lost.set()
         self._resumed.set()
-        for waiting in (self._connack, *self._acks.values()):
-            if not waiting.done():
-                waiting.set_exception(ConnectionError(f"the connection ended: {exc}"))
-                waiting.exception()  # nobody may look at it any more
+        _fail(self._connack, exc)
+        for waiting in self._acks.values():
+            _fail(waiting, exc)
         self._acks.clear()
 
     def data_received(self, data: bytes) -> None:
@@ -189,6 +196,12 @@ class MqttWire(asyncio.Protocol):
     def _write(self, data: bytes) -> None:
         if self._transport is not None and not self.is_lost:
             self._transport.write(data)
+
+
+def _fail(waiting: asyncio.Future[bool] | asyncio.Future[None], cause: Exception | None) -> None:
+    if not waiting.done():
+        waiting.set_exception(ConnectionError(f"the connection ended: {cause}"))
+        waiting.exception()  # nobody may look at it any more
 
 
 async def connect(
