@@ -31,6 +31,8 @@ from edgefl.transport.core_events import Acknowledge, Arrived
 from edgefl.types import DeviceId
 
 _INPUT_KINDS = frozenset({MaskedInput.kind, OneUpload.kind})
+_LONGEST_LIST_BYTES = 4 << 20
+"""Shares for the largest neighbourhood, or a deposit for the largest committee."""
 
 
 class Uplinks:
@@ -235,7 +237,31 @@ class Uplinks:
         is_late = offer.message_kind == MaskedInput.kind and current is not None
         if is_late and current is not None and not current.machine.takes(MaskedInput):
             return self._uploads.say_not_wanted(device, header, offer)
-        return self._uploads.on_offer(device, header, offer, now_s)
+        # What lies about of rounds that are over, or of devices that were put out, must not be in
+        # the way.
+        self._uploads.keep_only(self._is_wanted)
+        return self._uploads.on_offer(
+            device, header, offer, now_s, largest_bytes=self._largest_bytes(header, offer)
+        )
+
+    def _is_wanted(self, device: str, attempt: int) -> bool:
+        if self._population.key_of(device) is None:
+            return False
+        return attempt == 0 or self._rounds.is_open_for(device, attempt)
+
+    def _largest_bytes(self, header: Header, offer: TransferOffer) -> int:
+        """Return the size of the open round's vector, or of the longest list: no device gets more.
+
+        Without this one device could fill the memory that all uploads share.
+        """
+        if offer.message_kind not in _INPUT_KINDS:
+            return _LONGEST_LIST_BYTES
+        current = self._rounds.current
+        plan = None if current is None or header.attempt == 0 else current.machine.plan
+        if plan is None:
+            return 0
+        vector_bits = plan.privacy.vector_length * plan.ring_bits
+        return vector_bits // 8 + 1 + _LONGEST_LIST_BYTES
 
     def _on_whole(self, device: str, transfer_id: bytes, now_s: float) -> list[GatewayEffect]:
         whole, effects = self._uploads.take_whole(device, transfer_id)

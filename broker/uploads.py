@@ -1,7 +1,7 @@
 """What devices send in chunks: offers get slots, blobs become messages, and `done` follows."""
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from broker.events import GatewayEffect
@@ -95,10 +95,27 @@ class Uploads:
     # ------------------------------------------------------------ what devices send
 
     def on_offer(
-        self, device: str, header: Header, offer: TransferOffer, now_s: float
+        self,
+        device: str,
+        header: Header,
+        offer: TransferOffer,
+        now_s: float,
+        *,
+        largest_bytes: int,
     ) -> list[GatewayEffect]:
-        """Take an offer whose signature was checked, and which is wanted."""
+        """Take an offer whose signature was checked, and which is wanted.
+
+        Args:
+            device: Who made it.
+            header: Of the offer.
+            offer: The offer.
+            now_s: The time.
+            largest_bytes: That a message of this kind can have now.
+        """
         transfer_id = transfer_id_of(offer, header)
+        if offer.manifest.size_bytes > largest_bytes:
+            reason = RefusalReason.TOO_LARGE
+            return self._refuse(device, transfer_id, reason, limit_bytes=largest_bytes)
         answers = self._intake.offer(device, transfer_id, offer.manifest, now_s)
         if self._intake.knows(device, transfer_id):
             self._offers[device, transfer_id] = (header, offer)
@@ -159,6 +176,17 @@ class Uploads:
         """Forget a message that could not be kept yet: its device offers it again."""
         self._intake.forget(whole.device, whole.transfer_id)
 
+    def keep_only(self, is_wanted: Callable[[str, int], bool]) -> None:
+        """Forget, without a word, uploads that have become of no use.
+
+        Args:
+            is_wanted: Tells it by the device, and the attempt that its offer names.
+        """
+        for (device, transfer_id), (header, _) in list(self._offers.items()):
+            if not is_wanted(device, header.attempt):
+                del self._offers[device, transfer_id]
+                self._intake.forget(device, transfer_id)
+
     # ------------------------------------------------------------ time
 
     def wake(self, now_s: float) -> list[GatewayEffect]:
@@ -170,10 +198,10 @@ class Uploads:
         return effects
 
     def _refuse(
-        self, device: str, transfer_id: bytes, reason: RefusalReason
+        self, device: str, transfer_id: bytes, reason: RefusalReason, *, limit_bytes: int = 0
     ) -> list[GatewayEffect]:
         self._offers.pop((device, transfer_id), None)
-        return self._say(self._intake.refuse(device, transfer_id, reason))
+        return self._say(self._intake.refuse(device, transfer_id, reason, limit_bytes))
 
     def _say(self, answers: Sequence[Answer]) -> list[GatewayEffect]:
         return [self._mailer.to_device(answer.peer, answer.message) for answer in answers]

@@ -1,8 +1,9 @@
 """Many transfers coming in: slots, windows and memory are bounded, whoever offers how much.
 
-An offer waits for a slot. A slot ends when its blob is whole and taken, or when its sender was
-silent for too long; what arrived then stays only while nobody else needs the room. A sender that
-comes back is told what is missing. Time is an argument; nothing here knows what blobs mean.
+An offer waits for a slot. A slot ends when its blob is whole and taken, when its sender was silent
+for too long, or after a deadline if others wait, so that nobody holds one by sending drop by drop.
+What arrived then stays only while nobody else needs the room. A sender that goes on is told what is
+missing, and waits behind the others. Time is an argument; nothing here knows what blobs mean.
 """
 
 from collections import Counter
@@ -35,7 +36,8 @@ class IntakeLimits:
         offers_per_peer: Transfers of one peer at once, waiting ones included.
         receipt_s: A receipt follows a chunk after so long at the latest.
         stall_s: A silent sender loses its slot after so long.
-        deadline_s: A sender that sees no `done` for so long offers again.
+        deadline_s: A sender that sees no `done` for so long offers again; a slot that others wait
+            for is held no longer.
 
     Raises:
         ConfigError: a bound admits nothing.
@@ -207,10 +209,12 @@ class Intake:
         )
         return Answer(peer=peer, message=message)
 
-    def refuse(self, peer: str, transfer_id: bytes, reason: RefusalReason) -> list[Answer]:
-        """Refuse a transfer, and forget it."""
+    def refuse(
+        self, peer: str, transfer_id: bytes, reason: RefusalReason, limit_bytes: int = 0
+    ) -> list[Answer]:
+        """Refuse a transfer, and forget it; one that is too large is told the limit."""
         self._forget(peer, transfer_id)
-        refusal = TransferRefusal(transfer_id=transfer_id, reason=reason)
+        refusal = TransferRefusal(transfer_id=transfer_id, reason=reason, limit_bytes=limit_bytes)
         return [Answer(peer=peer, message=refusal)]
 
     def forget(self, peer: str, transfer_id: bytes) -> None:
@@ -231,7 +235,7 @@ class Intake:
             due_s = receiver.receipt_due_s
             if due_s is not None and now_s >= due_s:
                 answers.append(Answer(peer=peer, message=receiver.receipt()))
-            if now_s >= receiver.heard_at_s + self._limits.stall_s:
+            if now_s >= self._slot_ends_s(receiver):
                 receiver.state = ReceiverState.PARKED
                 del self._active[peer, transfer_id]
         return [*answers, *self._fill_slots(now_s)]
@@ -240,9 +244,14 @@ class Intake:
         for receiver in self._active.values():
             if receiver.receipt_due_s is not None:
                 yield receiver.receipt_due_s
-            yield receiver.heard_at_s + self._limits.stall_s
+            yield self._slot_ends_s(receiver)
 
     # ------------------------------------------------------------ slots
+
+    def _slot_ends_s(self, receiver: Receiver) -> float:
+        silent_s = receiver.heard_at_s + self._limits.stall_s
+        is_wanted = bool(self._queue)
+        return min(silent_s, receiver.since_s + self._limits.deadline_s) if is_wanted else silent_s
 
     def _why_not(self, peer: str, transfer_id: bytes, manifest: Manifest) -> TransferRefusal | None:
         if manifest.size_bytes > self._limits.blob_bytes:
@@ -275,11 +284,13 @@ class Intake:
     def _fill_slots(self, now_s: float) -> list[Answer]:
         answers = []
         for (peer, transfer_id), receiver in list(self._queue.items()):
+            if (peer, transfer_id) not in self._queue:
+                continue  # Its room was needed for one before it.
             if len(self._active) >= self._limits.slots or not self._has_room(receiver):
                 break
             del self._queue[peer, transfer_id]
             self._stage_blob(receiver)
-            receiver.state = ReceiverState.ACTIVE
+            receiver.state, receiver.since_s = ReceiverState.ACTIVE, now_s
             self._active[peer, transfer_id] = receiver
             answers.append(self._grant(peer, receiver, now_s))
         return answers
@@ -303,8 +314,10 @@ class Intake:
         parked = [
             place
             for place, other in self._receivers.items()
-            if other.state is ReceiverState.PARKED and place not in self._queue
+            if other.state is ReceiverState.PARKED and other is not receiver
         ]
+        # Those that wait to go on come last; else a slow one would keep the room of all behind it.
+        parked.sort(key=lambda place: place in self._queue)
         for peer, transfer_id in parked:
             if self._staged_bytes + needed <= self._limits.staged_bytes:
                 break

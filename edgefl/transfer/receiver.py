@@ -53,7 +53,7 @@ class Receiver:
         self._missing_at_receipt = manifest.chunk_count
         self._receipt_due_s: float | None = None
         self.state = ReceiverState.WAITING
-        self.heard_at_s = 0.0
+        self.heard_at_s = self.since_s = 0.0
 
     @property
     def is_staged(self) -> bool:

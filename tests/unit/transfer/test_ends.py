@@ -385,7 +385,7 @@ def test_a_blob_that_is_no_message_is_refused_once_it_is_whole() -> None:
         message_kind=SharedKeys.kind, head=b"\xa0", bulk_key=None, manifest=parted.offer.manifest
     )
     transfer_id = transfer_id_of(lying, PLACE)
-    uploads.on_offer(DEVICE, PLACE, lying, 0.0)
+    uploads.on_offer(DEVICE, PLACE, lying, 0.0, largest_bytes=1 << 20)
     for index in range(parted.offer.manifest.chunk_count):
         start = index * DEFAULT_CHUNK_BYTES
         packet = (
