@@ -311,7 +311,8 @@ def _urls(
 
 def _say(options: argparse.Namespace, urls: Sequence[str], commands: Sequence[str]) -> None:
     """Tell what was written and what comes next."""
-    use = f"edgefl gateway run --fleet {options.fleet} --broker {','.join(urls)}"
+    state = "" if options.state is None else f" --state {options.state}"
+    use = f"edgefl gateway run{state} --fleet {options.fleet} --broker {','.join(urls)}"
     if options.json:
         document = {"folder": str(options.out), "commands": list(commands), "brokers": list(urls)}
         sys.stdout.write(json.dumps(document) + "\n")
