@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from broker.tls_folder import TlsFolder
 from edgefl.errors import ConfigError
 from edgefl.protocol.limits import KEY_BYTES
 from edgefl.protocol.public_keys import WEAK_KEY, weakness_of
@@ -132,6 +133,14 @@ def load_config(state_dir: Path) -> GatewayConfig | None:
     """
     path = state_dir / CONFIG_FILE
     if not path.exists():
+        if TlsFolder.exists(state_dir):
+            # As a first run it would take in everybody, also those who were put out.
+            raise ConfigError(
+                "E-GATEWAY-CONFIG",
+                f"the settings of a gateway that was set up, in {path}",
+                "no file",
+                "bring it back, or have 'edgefl gateway init' write it anew",
+            )
         return None
     try:
         content = tomllib.loads(read_file(path, _MOST_BYTES).decode())
@@ -143,10 +152,14 @@ def load_config(state_dir: Path) -> GatewayConfig | None:
     top = tables[""]
     if "fleet" not in top:
         raise _bad(path, "the fleet's name", "none")
+    names = _texts(top.get("names"))
+    if not names:
+        # Without them there would be no certificate, and so no enrolment: a gateway of a first run.
+        raise _bad(path, "names: one name or address that boards reach this gateway by", "none")
     return GatewayConfig(
         fleet=parse_fleet(str(top["fleet"])),
         enrolment_key=_parse_key(path, str(top.get("enrolment_key", ""))),
-        names=_texts(top.get("names")),
+        names=names,
         listening=_listening(tables["listen"]),
         brokers=_texts(tables["broker"].get("urls")),
         http_host=str(tables["http"].get("host", _LOOPBACK)),

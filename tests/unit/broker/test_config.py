@@ -20,6 +20,13 @@ def test_no_file_is_a_first_run(tmp_path: Path) -> None:
     assert load_config(tmp_path) is None
 
 
+def test_a_gateway_that_lost_its_settings_is_no_first_run(tmp_path: Path) -> None:
+    (tmp_path / "tls").mkdir()
+    (tmp_path / "tls" / "ca.pem").touch()
+    with pytest.raises(ConfigError, match="E-GATEWAY-CONFIG"):
+        load_config(tmp_path)
+
+
 @pytest.mark.parametrize("key", [None, KEY])
 def test_what_init_writes_is_read(tmp_path: Path, key: str | None) -> None:
     names = ("gateway.local", "192.168.1.5", "::1")
@@ -46,7 +53,9 @@ def test_every_line_that_is_commented_out_is_sound(tmp_path: Path) -> None:
 
 
 def test_ports_can_be_closed_and_picked(tmp_path: Path) -> None:
-    text = 'fleet = "f"\n[listen]\nmqtts_port = 0\nwss_port = false\nmqtt_port = 1883\n'
+    text = (
+        'fleet = "f"\nnames = ["a"]\n[listen]\nmqtts_port = 0\nwss_port = false\nmqtt_port = 1883\n'
+    )
     listening = load(tmp_path, text).listening
     assert (listening.mqtts_port, listening.wss_port, listening.mqtt_port) == (0, None, 1883)
 
@@ -55,17 +64,19 @@ BAD = [
     "",
     "fleet = 5",
     'fleet = "A B"',
-    'fleet = "f"\nfleets = 1',
-    'fleet = "f"\n[listen]\nport = 1',
-    'fleet = "f"\n[listen]\nmqtts_port = 65536',
-    'fleet = "f"\n[listen]\nmqtts_port = true',
-    'fleet = "f"\n[listen]\nmqtts_port = "8883"',
-    'fleet = "f"\n[limits]\nconnections = 0',
+    'fleet = "f"\nnames = ["a"]\nfleets = 1',
+    'fleet = "f"\nnames = ["a"]\n[listen]\nport = 1',
+    'fleet = "f"\nnames = ["a"]\n[listen]\nmqtts_port = 65536',
+    'fleet = "f"\nnames = ["a"]\n[listen]\nmqtts_port = true',
+    'fleet = "f"\nnames = ["a"]\n[listen]\nmqtts_port = "8883"',
+    'fleet = "f"\nnames = ["a"]\n[limits]\nconnections = 0',
+    'fleet = "f"',
+    'fleet = "f"\nnames = []',
     'fleet = "f"\nnames = "a"',
     'fleet = "f"\nnames = [1]',
-    'fleet = "f"\nenrolment_key = "00"',
-    f'fleet = "f"\nenrolment_key = "{"00" * 32}"',
-    'fleet = "f"\nlisten = 5',
+    'fleet = "f"\nnames = ["a"]\nenrolment_key = "00"',
+    f'fleet = "f"\nnames = ["a"]\nenrolment_key = "{"00" * 32}"',
+    'fleet = "f"\nnames = ["a"]\nlisten = 5',
     "fleet = ",
     "\xff",
 ]
