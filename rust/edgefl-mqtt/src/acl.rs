@@ -100,10 +100,22 @@ impl Rules {
                 Some("st" | "q" | "kb") => true,
                 Some(rest) => rest
                     .strip_prefix("up/")
-                    .is_some_and(|transfer| !transfer.is_empty()),
+                    .is_some_and(|transfer| !transfer.is_empty() && !transfer.contains('/')),
                 None => false,
             },
         }
+    }
+
+    /// Tells whether a client's message on a topic that it may use is kept for later subscribers.
+    ///
+    /// Of a device only its state is, so that none can take the room of the others.
+    pub fn may_retain(&self, topic: &str) -> bool {
+        if !is_ours(topic) {
+            return true;
+        }
+        self.fleet_rest(topic)
+            .and_then(|rest| rest.strip_prefix("d/")?.split_once('/'))
+            .is_some_and(|(_, rest)| rest == "st")
     }
 
     /// Tells whether a role may subscribe to a well-formed filter.
@@ -172,6 +184,7 @@ mod tests {
             ("efl/1/f/d/a/up/x1", true),
             ("efl/1/f/d/a/up/", false),
             ("efl/1/f/d/a/up", false),
+            ("efl/1/f/d/a/up/x1/y", false),
             ("efl/1/f/d/a/c", false),
             ("efl/1/f/d/b/q", false),
             ("efl/1/f/d/ab/q", false),
@@ -216,6 +229,21 @@ mod tests {
                 expected,
                 "{filter}"
             );
+        }
+    }
+
+    #[test]
+    fn only_a_device_s_state_is_kept() {
+        for (topic, expected) in [
+            ("efl/1/f/d/a/st", true),
+            ("efl/1/f/d/a/q", false),
+            ("efl/1/f/d/a/kb", false),
+            ("efl/1/f/d/a/up/x1", false),
+            ("efl/1/f/d/a/up/st", false),
+            ("efl/1/f/enrol/claim-1/q", false),
+            ("house/light", true),
+        ] {
+            assert_eq!(rules().may_retain(topic), expected, "{topic}");
         }
     }
 

@@ -131,7 +131,8 @@ impl Hub {
     pub(crate) fn route(&self, origin: Option<SessionId>, message: &Message) -> usize {
         let targets: Vec<_> = {
             let mut state = lock(&self.state);
-            if message.retain && state.retained.keep(message) == Kept::NoRoom {
+            let may_keep = origin.is_none() || self.rules.may_retain(&message.topic);
+            if message.retain && !(may_keep && state.retained.keep(message) == Kept::Yes) {
                 add(&self.counters.not_retained, 1);
             }
             let found = state.router.subscribers(&message.topic);
