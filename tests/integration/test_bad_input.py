@@ -172,8 +172,8 @@ def test_data_that_cannot_be_trained_on_stop_an_agent_at_once(
     [
         (("--device", "Board 1"), "E-DEVICE-ID"),
         (("--fleet", "a/b"), "E-FLEET-NAME"),
-        (("--gateway", "127.0.0.1:99999"), "E-ENDPOINT"),
-        (("--gateway", ":1883"), "E-ENDPOINT"),
+        (("--gateway", "127.0.0.1:99999"), "E-BROKER-URL"),
+        (("--gateway", ":1883"), "E-BROKER-URL"),
         (("--gateway", "192.0.2.1:1883"), "E-PLAINTEXT-REMOTE"),
         (("--max-epsilon", "nan"), "E-MAX-EPSILON"),
         (("--max-epsilon", "0"), "E-MAX-EPSILON"),
