@@ -145,6 +145,7 @@ def test_the_next_roster_of_the_gateway_is_without_a_revoked_device(tmp_path: Pa
     # The name comes back with another board, one roster later.
     again = Board("d2")
     fleet.enrol(again)
+    fleet.order(Verb.ACCEPT, "d2")  # A token alone brings no revoked name back.
     fleet.hello(again)
     enrolment.sign(fleet.core.population.keys, 0.0)
     assert enrolment.identity_keys["d2"] == again.key.public_key
@@ -161,6 +162,8 @@ def test_a_name_whose_old_key_is_still_in_the_roster_changes_in_two_steps(tmp_pa
     assert enrolment.identity_keys == {"d1": old.key.public_key}
     for board in (new, Board("d2")):
         fleet.enrol(board)
+        if board is new:
+            fleet.order(Verb.ACCEPT, "d1")
         fleet.hello(board)
     enrolment.sign(fleet.core.population.keys, 0.0)
     assert set(enrolment.identity_keys) == {"d2"}
