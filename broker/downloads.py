@@ -188,9 +188,13 @@ class Downloads:
         if not download.sender.is_open:
             self._on_over(device, download)
             self._forget(place)
-        elif download.is_sending and place not in self._active:
+        elif not download.is_sending:
+            self._active.pop(place, None)
+        elif place in self._active:
+            return self._carry_out(place, download, download.sender.due(now_s))
+        else:
             self._queue.setdefault(place)
-        return self._send_chunks(now_s)
+        return self._fill_slots(now_s)
 
     def report_unsendable(self, device: str, error: ConfigError) -> None:
         """Note a message that does not fit into packets as small as the broker's."""
@@ -226,24 +230,20 @@ class Downloads:
                 self._forget(place)
                 continue
             out += self._carry_out(place, download, steps)
-        return [*out, *self._send_chunks(now_s)]
+        return [*out, *self._fill_slots(now_s)]
 
     # ------------------------------------------------------------ helpers
 
-    def _send_chunks(self, now_s: float) -> list[Publish]:
-        """Give out free slots, and send what the windows allow."""
-        for place in list(self._queue):
-            if len(self._active) >= self._slots:
-                break
-            del self._queue[place]
-            self._active[place] = None
+    def _fill_slots(self, now_s: float) -> list[Publish]:
+        """Give out free slots, and send to those who get one what their windows allow."""
         out: list[Publish] = []
-        for place in list(self._active):
+        while self._queue and len(self._active) < self._slots:
+            place = next(iter(self._queue))
+            del self._queue[place]
             download = self._downloads[place]
-            if not download.is_sending:
-                del self._active[place]
-                continue
-            out += self._carry_out(place, download, download.sender.due(now_s))
+            if download.is_sending:
+                self._active[place] = None
+                out += self._carry_out(place, download, download.sender.due(now_s))
         return out
 
     def _carry_out(

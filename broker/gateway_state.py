@@ -57,6 +57,16 @@ class GatewayState:
         self._has_news = False
         self._copied_at_s = time.monotonic()
 
+    @property
+    def has_changes(self) -> bool:
+        """Whether `commit` has anything to do; asking costs less than another thread."""
+        is_copy_wanted = self._is_copy_due or (self._has_news and self._has_waited)
+        return not self.store.batch.is_empty or is_copy_wanted
+
+    @property
+    def _has_waited(self) -> bool:
+        return time.monotonic() >= self._copied_at_s + COPY_PAUSE_S
+
     def commit(self) -> None:
         """Make the batch durable, and the copy new where that is due.
 
@@ -66,8 +76,7 @@ class GatewayState:
         changed = self.store.batch.commit()
         self._has_news = self._has_news or bool(changed & _WORTH_A_COPY)
         is_urgent = self._is_copy_due or bool(changed & _URGENT)
-        has_waited = time.monotonic() >= self._copied_at_s + COPY_PAUSE_S
-        if is_urgent or (has_waited and self._has_news):
+        if is_urgent or (self._has_waited and self._has_news):
             self._copy()
 
     def _copy(self) -> None:

@@ -126,6 +126,7 @@ async def run_gateway(
                     behind_count=lambda: core.behind_count,
                 ),
                 commit=state.commit,
+                has_changes=lambda: state.has_changes,
                 on_report=on_report,
             )
             await runtime.run()

@@ -88,6 +88,7 @@ class GatewayRuntime:
         link: Brings its messages: an endpoint of its own, or a broker of others.
         operator: Brings tokens and the operator's orders, and cuts off whom the core puts out.
         commit: Makes durable what the core changed; nothing is said to anybody before.
+        has_changes: Whether there is anything to commit: chunks that arrive change nothing.
         on_report: Called with each line for the operator.
     """
 
@@ -99,12 +100,14 @@ class GatewayRuntime:
         link: GatewayLink,
         operator: OperatorDesk,
         commit: Callable[[], None],
+        has_changes: Callable[[], bool],
         on_report: Callable[[Reported], None],
     ) -> None:
         """Prepare; nothing runs before `run`."""
         self._settings = settings
         self._core = core
         self._commit = commit
+        self._has_changes = has_changes
         self._on_report = on_report
         self._link = link
         self._operator = operator
@@ -281,7 +284,8 @@ class GatewayRuntime:
                 if isinstance(event, TaskSubmitted):
                     self._unfinished.add(event.spec.name)
                 effects += self._core.handle(event, time.monotonic())
-            await asyncio.get_running_loop().run_in_executor(self._disk, self._commit)
+            if self._has_changes():
+                await asyncio.get_running_loop().run_in_executor(self._disk, self._commit)
             for effect in effects:
                 await self._carry_out(effect, group, transport)
             transport.acknowledge([e.ticket for e in effects if isinstance(e, Acknowledge)])

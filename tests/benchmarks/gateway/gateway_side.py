@@ -152,7 +152,8 @@ class GatewaySide:
                     effects += self._uploads.wake(now_s)
                     effects += self._mailer.downloads.wake(now_s)
             effects += self._store_sum(time.monotonic())
-            await loop.run_in_executor(self._disk, self._state.commit)
+            if self._state.has_changes:
+                await loop.run_in_executor(self._disk, self._state.commit)
             for effect in effects:
                 if isinstance(effect, Publish):
                     await self._transport.publish(
