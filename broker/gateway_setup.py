@@ -8,8 +8,9 @@ from typing import Final
 
 from broker.config import CONFIG_FILE, GatewayConfig, config_text, load_config
 from broker.gateway_identity import load_gateway_identity, write_public_key
+from broker.gateway_state import make_state_folder
 from broker.tls_folder import TlsFolder
-from edgefl.errors import ConfigError, EnvironmentProblem, StorageError
+from edgefl.errors import ConfigError, StorageError
 from edgefl.protocol.topics import parse_fleet
 from edgefl.storage.files import replace_file
 from edgefl.storage.sqlite import open_sqlite
@@ -65,7 +66,7 @@ def set_up_gateway(
     parse_fleet(fleet)
     if not 1 <= len(names) <= MAX_NAMES:
         raise ConfigError("E-HOST-NAME", f"1 to {MAX_NAMES} names", f"{len(names)}")
-    _make_folder(state_dir)
+    make_state_folder(state_dir)
     store = open_sqlite(state_dir / "gateway.sqlite", namespace="gateway")
     try:
         key = load_gateway_identity(store).public_key
@@ -97,15 +98,3 @@ def set_up_gateway(
         gateway_key=key,
         authority=tls.authority.fingerprint,
     )
-
-
-def _make_folder(state_dir: Path) -> None:
-    try:
-        state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise EnvironmentProblem(
-            "E-STATE-DIR",
-            f"a folder at {state_dir}",
-            error.strerror or str(error),
-            "choose another --state",
-        ) from error

@@ -7,7 +7,7 @@ from typing import Final
 
 from broker.key_epochs import give_up_key_epoch
 from broker.round_opening import LAST_ATTEMPT
-from edgefl.errors import StorageError
+from edgefl.errors import EnvironmentProblem, StorageError
 from edgefl.privacy.ledger import Ledger
 from edgefl.protocol.limits import MAX_ATTEMPT
 from edgefl.storage.base import KeyValueStore
@@ -28,6 +28,23 @@ _SKIPPED: Final = 1000
 """More attempts than a gateway makes between two copies."""
 _FORGOTTEN = ("round", "deposits", "draws")
 _EPOCH = "epoch"
+
+
+def make_state_folder(state_dir: Path) -> None:
+    """Make a gateway's folder, which its own user alone can read.
+
+    Raises:
+        EnvironmentProblem: E-STATE-DIR.
+    """
+    try:
+        state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise EnvironmentProblem(
+            "E-STATE-DIR",
+            f"a folder at {state_dir}",
+            error.strerror or str(error),
+            "choose another --state",
+        ) from error
 
 
 class GatewayState:

@@ -10,7 +10,7 @@ from broker.events import Reported
 from broker.external import ExternalBroker
 from broker.gateway_identity import load_gateway_identity, write_public_key
 from broker.gateway_link import GatewayLink
-from broker.gateway_state import GatewayState, skip_what_may_be_used
+from broker.gateway_state import GatewayState, make_state_folder, skip_what_may_be_used
 from broker.http_server import HttpSettings
 from broker.ledger_store import LEDGER_FILE, LedgerCopy, WitnessedLedger, open_ledger
 from broker.operator_desk import OperatorDesk
@@ -21,7 +21,6 @@ from broker.tls_folder import TlsFolder
 from broker.uploads import intake_limits, stage_for
 from edgefl import __version__
 from edgefl._native import Seed
-from edgefl.errors import EnvironmentProblem
 from edgefl.transport.broker_url import BrokerAddress
 from edgefl.transport.tls import TlsSettings
 from edgefl.types import FleetName
@@ -68,7 +67,7 @@ async def run_gateway(
     Raises:
         EdgeflError: The state is damaged or in use, the port is taken, the disk is full.
     """
-    _make_folder(state_dir)
+    make_state_folder(state_dir)
     state = GatewayState(state_dir)
     store, is_older = state.store, state.aside is not None
     try:
@@ -149,15 +148,3 @@ def _external_link(
             key_file=folder.aggregator_file,
         )
     return ExternalBroker(brokers=brokers, tls=tls, fleet=fleet, accepted=accepted)
-
-
-def _make_folder(state_dir: Path) -> None:
-    try:
-        state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise EnvironmentProblem(
-            "E-STATE-DIR",
-            f"a folder at {state_dir}",
-            error.strerror or str(error),
-            "choose another --state",
-        ) from error
