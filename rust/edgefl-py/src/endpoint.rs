@@ -3,6 +3,7 @@
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use edgefl_mqtt::{
     Bound as Ports, ChunkSink, Endpoint, EndpointError, Listeners, Publishing, Reason, Settings,
     TlsMaterial, UploadSink,
@@ -109,7 +110,7 @@ impl MqttEndpoint {
         expiry_s: Option<u32>,
     ) -> usize {
         py.detach(|| {
-            let payload = bytes::Bytes::copy_from_slice(&payload);
+            let payload = shared(payload);
             self.0.publish(
                 topic,
                 payload,
@@ -211,6 +212,18 @@ impl MqttEndpoint {
     /// Says goodbye to every client and ends all threads; waits three seconds at most.
     fn close(&self, py: Python<'_>) {
         py.detach(|| self.0.close());
+    }
+}
+
+/// Smaller payloads are copied: that costs less than giving the object back to Python.
+const SHARED_BYTES: usize = 4_096;
+
+/// Takes a payload, a large one without a copy: every queue that it waits in holds Python's object.
+fn shared(payload: PyBackedBytes) -> Bytes {
+    if payload.len() < SHARED_BYTES {
+        Bytes::copy_from_slice(&payload)
+    } else {
+        Bytes::from_owner(payload)
     }
 }
 
