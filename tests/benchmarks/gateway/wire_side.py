@@ -16,11 +16,11 @@ from tests.benchmarks.gateway.lab_fleet import packed_vector
 from tests.benchmarks.gateway.processes import gateway_side
 from tests.benchmarks.gateway.quiet_network import make_a_cable, sent_by, traffic
 
-_CUT_SHARE = 0.6
+_CUT_SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)
 
 
 async def measure(port: int, folder: Path, size_bytes: int, repeats: int) -> dict[str, object]:
-    """Upload some times without a cut, and once with a cut in the middle."""
+    """Upload some times without a cut, and then with one cut each, at other places."""
     tls = device_tls(folder, 0)
     device, packed = LabDevice(0), packed_vector(size_bytes)
     await device.open(port, tls)
@@ -36,16 +36,19 @@ async def measure(port: int, folder: Path, size_bytes: int, repeats: int) -> dic
                 "counted_bytes": all_after.ip_bytes - all_before.ip_bytes,
             }
         )
-    sent_bytes = device.chunk_bytes
-    work = asyncio.create_task(device.upload(packed, repeats + 1))
-    cut_at_bytes = sent_bytes + _CUT_SHARE * size_bytes
-    while device.chunk_bytes < cut_at_bytes:  # noqa: ASYNC110 - bytes tell nobody
-        await asyncio.sleep(0.0005)
-    device.wire.vanish()
-    await device.open(port, tls)
-    await work
+    whole_bytes = device.chunk_bytes // repeats
+    again_bytes = 0
+    for attempt, share in enumerate(_CUT_SHARES, start=repeats + 1):
+        sent_bytes = device.chunk_bytes
+        work = asyncio.create_task(device.upload(packed, attempt))
+        cut_at_bytes = sent_bytes + share * size_bytes
+        while device.chunk_bytes < cut_at_bytes:  # noqa: ASYNC110 - bytes tell nobody
+            await asyncio.sleep(0.0005)
+        device.wire.vanish()
+        await device.open(port, tls)
+        await work
+        again_bytes = max(again_bytes, device.chunk_bytes - sent_bytes - whole_bytes)
     device.close()
-    again_bytes = device.chunk_bytes - sent_bytes - sent_bytes // repeats
     return {"uploads": uploads, "again_bytes": again_bytes}
 
 
