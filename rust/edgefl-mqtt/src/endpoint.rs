@@ -21,6 +21,7 @@ use crate::reason::Reason;
 use crate::settings::{Settings, TlsMaterial};
 use crate::sink::ChunkSink;
 use crate::tls::server_config;
+use crate::waiting_room::WaitingRoom;
 
 const TICK: Duration = Duration::from_millis(250);
 /// Retained messages are looked through once in so many ticks.
@@ -119,7 +120,7 @@ impl Endpoint {
             hub: self.hub.clone(),
             tls: self.tls.clone(),
             rate: Arc::new(Mutex::new(PeerRate::new(limits.handshakes_per_peer_per_s))),
-            handshakes: Arc::new(Semaphore::new(limits.max_handshakes)),
+            waiting_room: WaitingRoom::new(limits.max_handshakes),
             partial: Arc::new(Semaphore::new(limits.max_partial_bytes)),
             stop: self.stop.clone(),
         };

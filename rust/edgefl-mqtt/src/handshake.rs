@@ -1,5 +1,6 @@
 //! From the first byte of MQTT to an open session, or to a refusal.
 
+use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -32,18 +33,27 @@ pub(crate) struct Greeted {
 }
 
 /// Reads the CONNECT and answers it. `None`: the connection is to be closed.
+///
+/// `shown_out` ends the reading, for it is then that a newcomer needs the place.
 pub(crate) async fn greet(
     hub: &Arc<Hub>,
     stream: &mut BoxedStream,
     address: SocketAddr,
     certified: Option<&Certified>,
+    shown_out: impl Future<Output = ()>,
 ) -> Option<Greeted> {
     let mut inbox = Inbox::default();
-    let read = timeout(
+    let reading = timeout(
         hub.limits.connect_time,
         read_connect(hub, stream, &mut inbox),
-    )
-    .await;
+    );
+    let read = tokio::select! {
+        read = reading => read,
+        () = shown_out => {
+            add(&hub.counters.turned_away, 1);
+            return None;
+        }
+    };
     let (version, request) = match read {
         Ok(Ok(request)) => (request.version, request),
         Ok(Err(Some((version, reason)))) => {

@@ -49,7 +49,9 @@ impl InMemoryEndpoint {
         Ok(Self {
             partial: Arc::new(Semaphore::new(settings.limits.max_partial_bytes)),
             hub,
-            runtime: tokio::runtime::Builder::new_current_thread().enable_time().build()?,
+            runtime: tokio::runtime::Builder::new_current_thread()
+                .enable_time()
+                .build()?,
         })
     }
 
@@ -110,7 +112,8 @@ impl InMemoryEndpoint {
 
     async fn serve(&self, mut stream: BoxedStream, certified: Option<&Certified>) {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
-        if let Some(greeted) = greet(&self.hub, &mut stream, address, certified).await {
+        let shown_out = std::future::pending();
+        if let Some(greeted) = greet(&self.hub, &mut stream, address, certified, shown_out).await {
             let partial = PollSemaphore::new(self.partial.clone());
             connection::serve(self.hub.clone(), stream, greeted, partial).await;
         }
@@ -216,9 +219,9 @@ mod tests {
         for piece_bytes in 1..=sends.len() {
             let (heard, events) = endpoint().converse(Some("x"), &sends, piece_bytes);
             assert_eq!(heard, b"\x20\x02\0\0\x40\x02\0\x01", "{piece_bytes}");
-            let told = events.iter().any(|event| {
-                matches!(event, Event::Message { payload, .. } if &payload[..] == b"hi")
-            });
+            let told = events.iter().any(
+                |event| matches!(event, Event::Message { payload, .. } if &payload[..] == b"hi"),
+            );
             assert!(told, "{events:?}");
         }
     }

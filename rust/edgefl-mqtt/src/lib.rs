@@ -79,6 +79,8 @@ pub mod topic;
 #[cfg(feature = "server")]
 mod upload_sink;
 #[cfg(feature = "server")]
+mod waiting_room;
+#[cfg(feature = "server")]
 mod websocket;
 
 #[cfg(feature = "server")]

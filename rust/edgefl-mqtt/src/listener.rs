@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::{CancellationToken, PollSemaphore};
@@ -21,6 +21,7 @@ use crate::lock::lock;
 use crate::rate::PeerRate;
 use crate::reason::Reason;
 use crate::stream::BoxedStream;
+use crate::waiting_room::{Place, WaitingRoom};
 use crate::websocket;
 
 /// After an accept that failed, mostly for want of file descriptors.
@@ -42,7 +43,7 @@ pub(crate) struct Door {
     pub(crate) hub: Arc<Hub>,
     pub(crate) tls: TlsSlot,
     pub(crate) rate: Arc<Mutex<PeerRate>>,
-    pub(crate) handshakes: Arc<Semaphore>,
+    pub(crate) waiting_room: Arc<WaitingRoom>,
     pub(crate) partial: Arc<Semaphore>,
     pub(crate) stop: CancellationToken,
 }
@@ -68,23 +69,17 @@ fn admit(stream: TcpStream, address: SocketAddr, kind: Kind, door: &Door) {
     let count = hub.connection_count.load(Ordering::Relaxed);
     let is_allowed =
         count < hub.limits.max_connections && lock(&door.rate).allow(address.ip(), Instant::now());
-    let Some(permit) = door
-        .handshakes
-        .clone()
-        .try_acquire_owned()
-        .ok()
-        .filter(|_| is_allowed)
-    else {
+    if !is_allowed {
         add(&hub.counters.turned_away, 1);
         return;
-    };
+    }
+    let place = door.waiting_room.enter();
     hub.connection_count.fetch_add(1, Ordering::Relaxed);
     let door = door.clone();
     tokio::spawn(async move {
         let _counted = Counted(door.hub.clone());
         // Its future is large, and most of it is over when a connection is open.
-        if let Some((stream, greeted)) = Box::pin(open(stream, address, kind, &door, permit)).await
-        {
+        if let Some((stream, greeted)) = Box::pin(open(stream, address, kind, &door, place)).await {
             let partial = PollSemaphore::new(door.partial.clone());
             let hub = door.hub.clone();
             drop(door);
@@ -106,8 +101,31 @@ async fn open(
     address: SocketAddr,
     kind: Kind,
     door: &Door,
-    _permit: OwnedSemaphorePermit,
+    place: Place,
 ) -> Option<(BoxedStream, crate::handshake::Greeted)> {
+    let hub = &door.hub;
+    let secured = tokio::select! {
+        secured = secure_and_upgrade(stream, address, kind, door) => secured,
+        () = place.shown_out() => {
+            add(&hub.counters.turned_away, 1);
+            None
+        }
+    };
+    let (mut stream, certified) = secured?;
+    let greeted = tokio::select! {
+        () = door.stop.cancelled() => None,
+        greeted = greet(hub, &mut stream, address, certified.as_ref(), place.shown_out()) => greeted,
+    };
+    greeted.map(|greeted| (stream, greeted))
+}
+
+/// Does what comes before the first byte of MQTT.
+async fn secure_and_upgrade(
+    stream: TcpStream,
+    address: SocketAddr,
+    kind: Kind,
+    door: &Door,
+) -> Option<(BoxedStream, Option<Certified>)> {
     let hub = &door.hub;
     // Acknowledgements are small and waited for.
     let _ = stream.set_nodelay(true);
@@ -138,11 +156,7 @@ async fn open(
             }
         }
     }
-    let greeted = tokio::select! {
-        () = door.stop.cancelled() => None,
-        greeted = greet(hub, &mut stream, address, certified.as_ref()) => greeted,
-    };
-    greeted.map(|greeted| (stream, greeted))
+    Some((stream, certified))
 }
 
 fn fail<T>(hub: &Hub, address: SocketAddr, reason: Reason, detail: String) -> Option<T> {
