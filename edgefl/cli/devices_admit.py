@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from edgefl.cli.operator_orders import report_order, require_gateway
-from edgefl.cli.options import add_common, add_json, default_state_dir
+from edgefl.cli.options import add_common, add_json, default_state_dir, parse_fingerprint
 
 _TEXTS = {
     "accept": "let a board in that waits",
@@ -53,5 +53,6 @@ def run_order(options: argparse.Namespace) -> int:
     state_dir = options.state or default_state_dir("gateway")
     require_gateway(state_dir)
     device = parse_device_id(options.device)
-    order_id = OrderFolder(state_dir).give(Verb(options.verb), device, options.fingerprint)
+    shown = None if options.fingerprint is None else parse_fingerprint(options.fingerprint)
+    order_id = OrderFolder(state_dir).give(Verb(options.verb), device, shown)
     return report_order(options, state_dir, order_id)

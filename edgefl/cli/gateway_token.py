@@ -4,14 +4,13 @@ import argparse
 import datetime
 import json
 import os
-import re
 import stat
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgefl.cli.options import add_common, add_json, default_state_dir
+from edgefl.cli.options import add_common, add_json, default_state_dir, parse_fingerprint
 from edgefl.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
 _UNITS = {"m": 60, "h": 3600, "d": 86_400}
 _LONGEST_S = 365 * 86_400
-_FINGERPRINT = re.compile(r"[0-9a-f]{4}(-[0-9a-f]{4}){4}")
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 
@@ -103,7 +101,7 @@ def run_new(options: argparse.Namespace) -> int:
         life=_life(options.expires),
         now=datetime.datetime.now(tz=datetime.UTC),
         is_preauthorised=options.preauthorised,
-        fingerprints=[_fingerprint(text) for text in options.fingerprint],
+        fingerprints=[parse_fingerprint(text) for text in options.fingerprint],
     )
     if options.out is not None:
         _write_token(options.out, token)
@@ -205,16 +203,6 @@ def _life(text: str) -> datetime.timedelta:
     if number.isdecimal() and unit in _UNITS and 0 < int(number) * _UNITS[unit] <= _LONGEST_S:
         return datetime.timedelta(seconds=int(number) * _UNITS[unit])
     raise ConfigError("E-TOKEN-EXPIRES", "a time such as 30m, 24h or 7d, up to 365d", repr(text))
-
-
-def _fingerprint(text: str) -> str:
-    if _FINGERPRINT.fullmatch(text) is None:
-        raise ConfigError(
-            "E-FINGERPRINT",
-            "a fingerprint as 'edgefl agent enrol --key-only' shows it",
-            repr(text[:80]),
-        )
-    return text
 
 
 def _write_token(path: Path, token: "ClaimToken") -> None:

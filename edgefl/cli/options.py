@@ -3,6 +3,7 @@
 import argparse
 import logging
 import os
+import re
 from pathlib import Path
 
 from edgefl.errors import ConfigError
@@ -15,6 +16,7 @@ _LOGGER = logging.getLogger(__name__)
 
 DEFAULT_FLEET = "fleet"
 DEFAULT_PORT = 1883
+_FINGERPRINT = re.compile(r"[0-9a-f]{4}(-[0-9a-f]{4}){4}")
 
 
 class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
@@ -99,6 +101,21 @@ def parse_public_key(text: str | None) -> bytes | None:
             "'edgefl roster init' makes one",
         )
     return key
+
+
+def parse_fingerprint(text: str) -> str:
+    """Check a key's fingerprint.
+
+    Raises:
+        ConfigError: E-FINGERPRINT, it is none.
+    """
+    if _FINGERPRINT.fullmatch(text) is None:
+        raise ConfigError(
+            "E-FINGERPRINT",
+            "a fingerprint as 'edgefl agent enrol --key-only' shows it",
+            repr(text[:80]),
+        )
+    return text
 
 
 def require_port(port: int) -> int:

@@ -162,6 +162,12 @@ def test_commands_name_a_folder_without_a_gateway(run: Run, tmp_path: Path) -> N
 # ---------------------------------------------------------------- orders
 
 
+def test_an_order_with_a_fingerprint_that_is_none_is_not_given(run: Run, gateway: Path) -> None:
+    words = ("devices", "accept", "d1", "--state", gateway, "--fingerprint", "f0f6")
+    run(*words).refuses("E-FINGERPRINT", 2)
+    assert list(OrderFolder(gateway).take()) == []
+
+
 def test_an_order_waits_for_a_gateway_that_does_not_run(run: Run, gateway: Path) -> None:
     run("devices", "accept", "d1", "--state", gateway).refuses("E-GATEWAY-DOWN", 5)
     (order,) = OrderFolder(gateway).take()
