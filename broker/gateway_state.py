@@ -47,6 +47,26 @@ def make_state_folder(state_dir: Path) -> None:
         ) from error
 
 
+def require_state(folder: Path) -> None:
+    """Refuse to begin anew in the folder of a gateway that was set up before.
+
+    A new state has another identity, which no device of the fleet would take, and knows neither who
+    was let in nor what was revoked.
+
+    Raises:
+        StorageError: E-STATE-MISSING, neither the state file nor its copy is there.
+    """
+    path = folder / STATE_FILE
+    if not path.exists() and not previous_of(path).exists():
+        raise StorageError(
+            "E-STATE-MISSING",
+            f"{path}, which 'edgefl gateway init' made, or its copy",
+            "neither",
+            "bring back a copy of the state folder, or begin anew with --reset-state: then every "
+            "device has to enrol again",
+        )
+
+
 class GatewayState:
     """The open state, and its copy.
 

@@ -38,6 +38,7 @@ def run_gateway_command(options: argparse.Namespace) -> int:
     from broker.config import load_config
     from broker.console import format_report
     from broker.events import Reported
+    from broker.gateway_state import require_state
     from broker.open_gateway import run_gateway
 
     def show(report: Reported) -> None:
@@ -54,6 +55,8 @@ def run_gateway_command(options: argparse.Namespace) -> int:
     brokers = _brokers(options.broker, config)
     if options.reset_state:
         set_state_aside(state_dir / _STATE_FILE, LOST_BY_RESET)
+    elif config is not None:
+        require_state(state_dir)
     return asyncio.run(
         run_until_signal(
             run_gateway(

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.gateway_state import GatewayState, skip_what_may_be_used
+from broker.gateway_state import GatewayState, require_state, skip_what_may_be_used
 from broker.key_epochs import give_up_key_epoch
 from broker.round_opening import LAST_ATTEMPT
+from edgefl.cli.main import main
 from edgefl.errors import StorageError
 from edgefl.privacy.ledger import Ledger
 from edgefl.protocol import wire
@@ -172,3 +173,20 @@ def test_a_state_without_key_epochs_has_none_to_give_up() -> None:
     store = MemoryStore("gateway")
     give_up_key_epoch(store, skipped=10)
     assert store.namespace("epochs").keys() == []
+
+
+def test_a_state_that_is_gone_with_its_copy_is_no_new_gateway(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "gateway"
+    assert main(["gateway", "init", "--state", str(folder), "--host", "localhost"]) == 0
+    require_state(folder)
+    key = (folder / "gateway.pub").read_bytes()
+    path = folder / "gateway.sqlite"
+    path.rename(previous_of(path))
+    require_state(folder)
+    previous_of(path).unlink()
+    assert main(["gateway", "run", "--state", str(folder)]) == 6
+    assert "E-STATE-MISSING" in capsys.readouterr().err
+    assert (folder / "gateway.pub").read_bytes() == key
+    assert not path.exists()
