@@ -193,6 +193,10 @@ fn admit(
     let opened = hub
         .connect(&peer, request, serial.map(Into::into), mailbox)
         .map_err(|refusal| (identity, refusal))?;
+    // The list may have changed between the look at it and the session's place among the others.
+    if hub.is_revoked(&peer, serial) {
+        mailbox.end(Reason::NotAuthorized);
+    }
     let limits = &hub.limits;
     let terms = Terms {
         session_present: opened.session_present,
