@@ -27,8 +27,11 @@ from edgefl.transfer.sender import GiveUpReason, SendChunk, Sender, SenderState,
 from edgefl.transport.core_events import Publish
 from edgefl.types import DeviceId, FleetName
 
-SLOTS = 64
-"""Devices that are sent chunks at the same time; the others have their grant honoured later."""
+SLOTS = 32
+"""Devices that are sent chunks at the same time; the others have their grant honoured later.
+
+With windows of 4 chunks of 64 KiB at most 8 MiB wait to be sent, whatever the fleet.
+"""
 EXPIRY_S = 60.0
 """For what a device that was away for longer is told anew, or asks for again."""
 _MOST_PER_DEVICE = 8
