@@ -97,7 +97,7 @@ impl MqttEndpoint {
     /// Publishes to every subscriber, of whom it returns the number.
     #[pyo3(
         signature = (topic, payload, qos=1, retain=false, expiry_s=None),
-        text_signature = "(topic, payload, qos=1, retain=False, expiry_s=None)"
+        text_signature = "($self, topic, payload, qos=1, retain=False, expiry_s=None)"
     )]
     #[allow(clippy::needless_pass_by_value)] // PyO3 hands arguments over by value
     fn publish(
@@ -124,14 +124,14 @@ impl MqttEndpoint {
     }
 
     /// Asks for messages.
-    #[pyo3(text_signature = "(filters)")]
+    #[pyo3(text_signature = "($self, filters)")]
     #[allow(clippy::needless_pass_by_value)]
     fn subscribe(&self, py: Python<'_>, filters: Vec<String>) {
         py.detach(|| self.0.subscribe(&filters));
     }
 
     /// Returns up to `max` events, without waiting.
-    #[pyo3(text_signature = "(max)")]
+    #[pyo3(text_signature = "($self, max)")]
     fn take_events(&self, py: Python<'_>, max: usize) -> Vec<EndpointEvent> {
         let events = py.detach(|| self.0.take_events(max));
         events
@@ -141,7 +141,7 @@ impl MqttEndpoint {
     }
 
     /// Lets the PUBACKs of these messages go out.
-    #[pyo3(signature = (tickets, reason=0), text_signature = "(tickets, reason=0)")]
+    #[pyo3(signature = (tickets, reason=0), text_signature = "($self, tickets, reason=0)")]
     #[allow(clippy::needless_pass_by_value)]
     fn acknowledge(&self, py: Python<'_>, tickets: Vec<u64>, reason: u8) -> PyResult<()> {
         let reason = reason_of(reason)?;
@@ -155,7 +155,7 @@ impl MqttEndpoint {
     }
 
     /// Replaces certificates and keys for connections from now on.
-    #[pyo3(text_signature = "(client_authorities, certificate_chain, private_key)")]
+    #[pyo3(text_signature = "($self, client_authorities, certificate_chain, private_key)")]
     fn set_tls(
         &self,
         py: Python<'_>,
@@ -173,13 +173,13 @@ impl MqttEndpoint {
     }
 
     /// Replaces the lists of who is shut out, and cuts them off.
-    #[pyo3(text_signature = "(serials, identities)")]
+    #[pyo3(text_signature = "($self, serials, identities)")]
     fn set_revoked(&self, py: Python<'_>, serials: Vec<String>, identities: Vec<String>) {
         py.detach(|| self.0.set_revoked(serials, identities));
     }
 
     /// Ends the connections of an identity, of which it returns the number.
-    #[pyo3(signature = (identity, reason=0x98), text_signature = "(identity, reason=152)")]
+    #[pyo3(signature = (identity, reason=0x98), text_signature = "($self, identity, reason=152)")]
     fn disconnect(&self, py: Python<'_>, identity: &str, reason: u8) -> PyResult<usize> {
         let reason = reason_of(reason)?;
         Ok(py.detach(|| self.0.disconnect(identity, reason)))
