@@ -96,6 +96,9 @@ class Intake:
         self._active: dict[tuple[str, bytes], Receiver] = {}
         self._count_by_peer: Counter[str] = Counter()
         self._staged_bytes = 0
+        # When a slot became free that nobody was given yet.
+        self._freed_at_s: float | None = None
+        self._heard_at_s = 0.0
         self.refused_chunks: dict[ChunkVerdict, int] = {}
 
     # ------------------------------------------------------------ what is there
@@ -163,6 +166,7 @@ class Intake:
 
     def progress(self, peer: str, transfer_id: bytes, now_s: float) -> list[Answer]:
         """Note that chunks went into the stage by another way."""
+        self._heard_at_s = now_s
         receiver = self._receivers.get((peer, transfer_id))
         if receiver is None:
             return []
@@ -187,6 +191,8 @@ class Intake:
         self._staged_bytes -= receiver.manifest.size_bytes
         self._active.pop((peer, transfer_id), None)
         self._queue.pop((peer, transfer_id), None)
+        if self._queue:
+            self._freed_at_s = self._heard_at_s
         return blob
 
     def done(self, peer: str, transfer_id: bytes) -> list[Answer]:
@@ -241,6 +247,8 @@ class Intake:
         return [*answers, *self._fill_slots(now_s)]
 
     def _wishes(self) -> Iterator[float]:
+        if self._freed_at_s is not None:
+            yield self._freed_at_s
         for receiver in self._active.values():
             if receiver.receipt_due_s is not None:
                 yield receiver.receipt_due_s
@@ -283,10 +291,10 @@ class Intake:
 
     def _fill_slots(self, now_s: float) -> list[Answer]:
         answers = []
-        for (peer, transfer_id), receiver in list(self._queue.items()):
-            if (peer, transfer_id) not in self._queue:
-                continue  # Its room was needed for one before it.
-            if len(self._active) >= self._limits.slots or not self._has_room(receiver):
+        self._freed_at_s = None
+        while self._queue and len(self._active) < self._limits.slots:
+            (peer, transfer_id), receiver = next(iter(self._queue.items()))
+            if not self._has_room(receiver):
                 break
             del self._queue[peer, transfer_id]
             self._stage_blob(receiver)

@@ -20,6 +20,7 @@ from edgefl.protocol.envelope import Header, open_envelope
 from edgefl.protocol.identity import DeviceIdentity
 from edgefl.protocol.round_messages import MaskedInput
 from edgefl.transfer.intake import IntakeLimits
+from edgefl.transfer.manifest import MAX_BLOB_BYTES
 from edgefl.transfer.messages import TRANSFER_ANSWERS, TransferOffer
 from edgefl.transport.base import Inbound, LinkUp
 from edgefl.transport.broker_url import BrokerAddress
@@ -103,7 +104,11 @@ class GatewayEnd:
         if upload is None:
             envelope = open_envelope(event.topic, event.payload)
             assert isinstance(envelope.message, TransferOffer)
-            return [*self.uploads.on_offer(DEVICE, envelope.header, envelope.message, now_s())]
+            return [
+                *self.uploads.on_offer(
+                    DEVICE, envelope.header, envelope.message, now_s(), largest_bytes=MAX_BLOB_BYTES
+                )
+            ]
         effects = self.uploads.on_chunk(*upload, event.payload, now_s())
         whole, more = self.uploads.take_whole(*upload)
         if whole is None:

@@ -122,3 +122,16 @@ def test_what_lies_about_of_a_closed_round_makes_room() -> None:
     assert uploads.active_count == 2
     uploads.keep_only(lambda device, attempt: device == "d1" and attempt == 2)
     assert uploads.active_count == 1
+
+
+def test_a_freed_slot_is_given_to_the_next_at_once() -> None:
+    intake = intake_of()
+    intake.offer("a", GREEDY, a_manifest(1), 0.0)
+    assert windows(intake.offer("b", MODEST, a_manifest(2), 0.0)) == {"b": 0}
+    intake.chunk("a", GREEDY, packet(0), 0.3)
+    intake.take("a", GREEDY)
+    # Receipts and silences come later; nobody is to wait for those.
+    assert intake.wakes_at_s == 0.3
+    assert windows(intake.wake(0.3)) == {"b": 4 * 4096}
+    assert intake.wakes_at_s is not None
+    assert intake.wakes_at_s > 0.3
