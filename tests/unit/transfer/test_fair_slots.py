@@ -132,6 +132,6 @@ def test_a_freed_slot_is_given_to_the_next_at_once() -> None:
     intake.take("a", GREEDY)
     # Receipts and silences come later; nobody is to wait for those.
     assert intake.wakes_at_s == 0.3
-    assert windows(intake.wake(0.3)) == {"b": 4 * 4096}
+    assert windows(intake.wake(0.3)).keys() == {"b"}
     assert intake.wakes_at_s is not None
     assert intake.wakes_at_s > 0.3
