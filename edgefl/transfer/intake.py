@@ -96,6 +96,7 @@ class Intake:
         self._active: dict[tuple[str, bytes], Receiver] = {}
         self._count_by_peer: Counter[str] = Counter()
         self._staged_bytes = 0
+        self._last_number = 0
         # When a slot became free that nobody was given yet.
         self._freed_at_s: float | None = None
         self._heard_at_s = 0.0
@@ -243,6 +244,7 @@ class Intake:
                 answers.append(Answer(peer=peer, message=receiver.receipt()))
             if now_s >= self._slot_ends_s(receiver):
                 receiver.state = ReceiverState.PARKED
+                receiver.is_too_slow = now_s < receiver.heard_at_s + self._limits.stall_s
                 del self._active[peer, transfer_id]
         return [*answers, *self._fill_slots(now_s)]
 
@@ -281,27 +283,39 @@ class Intake:
             epoch=self._epoch,
             window_chunks=self._limits.window_chunks,
             receipt_s=self._limits.receipt_s,
+            last_number=self._last_number,
         )
         self._receivers[peer, transfer_id] = receiver
         self._count_by_peer[peer] += 1
         return receiver
 
     def _grant(self, peer: str, receiver: Receiver, now_s: float) -> Answer:
-        return Answer(peer=peer, message=receiver.grant(now_s, self._limits.deadline_s))
+        grant = receiver.grant(now_s, self._limits.deadline_s)
+        # A sender takes a smaller number than it has seen for a late grant.
+        self._last_number = max(self._last_number, grant.number)
+        return Answer(peer=peer, message=grant)
 
     def _fill_slots(self, now_s: float) -> list[Answer]:
         answers = []
         self._freed_at_s = None
         while self._queue and len(self._active) < self._limits.slots:
-            (peer, transfer_id), receiver = next(iter(self._queue.items()))
-            if not self._has_room(receiver):
+            place = self._next_place()
+            if place is None:
                 break
+            (peer, transfer_id), receiver = place, self._queue[place]
             del self._queue[peer, transfer_id]
             self._stage_blob(receiver)
             receiver.state, receiver.since_s = ReceiverState.ACTIVE, now_s
             self._active[peer, transfer_id] = receiver
             answers.append(self._grant(peer, receiver, now_s))
         return answers
+
+    def _next_place(self) -> tuple[str, bytes] | None:
+        """Return who waits longest, or, where that lacks room, who comes back to its own room."""
+        first, receiver = next(iter(self._queue.items()))
+        if self._has_room(receiver):
+            return first
+        return next((place for place, other in self._queue.items() if other.is_staged), None)
 
     def _stage_blob(self, receiver: Receiver) -> None:
         if receiver.is_staged:
@@ -313,7 +327,11 @@ class Intake:
         self._staged_bytes += manifest.size_bytes
 
     def _has_room(self, receiver: Receiver) -> bool:
-        """Tell whether a blob fits; forget what silent senders left behind if it takes that."""
+        """Tell whether a blob fits; forget what silent senders left behind if it takes that.
+
+        A sender that comes back keeps what it sent, or two could push each other out for ever;
+        unless it had its time and did not use it.
+        """
         if receiver.is_staged:
             return True
         needed = receiver.manifest.size_bytes
@@ -322,9 +340,9 @@ class Intake:
         parked = [
             place
             for place, other in self._receivers.items()
-            if other.state is ReceiverState.PARKED and other is not receiver
+            if other.state is ReceiverState.PARKED
+            and (other.is_too_slow or place not in self._queue)
         ]
-        # Those that wait to go on come last; else a slow one would keep the room of all behind it.
         parked.sort(key=lambda place: place in self._queue)
         for peer, transfer_id in parked:
             if self._staged_bytes + needed <= self._limits.staged_bytes:

@@ -28,6 +28,8 @@ class Receiver:
         epoch: Life of this receiver, which stands in all that it says.
         window_chunks: How many chunks may be under way.
         receipt_s: A receipt follows a chunk after so long at the latest.
+        last_number: Of the grants given so far; its own are greater, also where an earlier place of
+            the same transfer was forgotten.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class Receiver:
         epoch: int,
         window_chunks: int,
         receipt_s: float,
+        last_number: int,
     ) -> None:
         """Begin without a slot and without a place in the stage."""
         self.transfer_id = transfer_id
@@ -49,11 +52,12 @@ class Receiver:
         self._epoch = epoch
         self._window_chunks = min(window_chunks, manifest.chunk_count)
         self._receipt_s = receipt_s
-        self._grant_number = 0
+        self._grant_number = last_number
         self._missing_at_receipt = manifest.chunk_count
         self._receipt_due_s: float | None = None
         self.state = ReceiverState.WAITING
         self.heard_at_s = self.since_s = 0.0
+        self.is_too_slow = False
 
     @property
     def is_staged(self) -> bool:

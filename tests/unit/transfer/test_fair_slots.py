@@ -90,6 +90,18 @@ def test_a_slow_one_that_waits_again_does_not_keep_the_room_of_those_before_it()
     assert intake.staged_bytes <= LIMITS.staged_bytes
 
 
+def test_a_transfer_that_was_forgotten_gets_grants_that_are_newer_than_its_old_ones() -> None:
+    intake = intake_of()
+    numbers = []
+    for _ in range(3):
+        (answer,) = intake.offer("a", GREEDY, a_manifest(3), 0.0)
+        assert isinstance(answer.message, TransferGrant)
+        numbers.append(answer.message.number)
+        intake.forget("a", GREEDY)
+    # Its sender would take others for late ones, and wait for ever.
+    assert numbers == sorted(set(numbers))
+
+
 FLEET = FleetName("home")
 KEY = SigningKey.from_seed(Seed.from_bytes(bytes(32)))
 
