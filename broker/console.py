@@ -5,6 +5,7 @@ from collections import Counter
 
 from broker.console_links import refused_line, taken_over_line
 from broker.events import Json, Reported
+from broker.mended import MENDED
 
 
 def format_report(report: Reported) -> str:
@@ -151,6 +152,10 @@ def _task_ended(fields: dict[str, Json]) -> str:
     return f"task {fields['task']} {fields['outcome']}: {fields['reason']}"
 
 
+def _mended(fields: dict[str, Json]) -> str:
+    return str(fields["text"])
+
+
 def _number(value: Json, digits: int = 1) -> str:
     return f"{value:.{digits}f}" if isinstance(value, int | float) else str(value)
 
@@ -174,5 +179,6 @@ _FORMATTERS = {
     "round": _round,
     "waiting": _waiting,
     "evaluated": _evaluated,
+    MENDED: _mended,
     "task-ended": _task_ended,
 }

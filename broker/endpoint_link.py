@@ -36,6 +36,7 @@ class EndpointLink:
         stage: Where chunks of uploads go, without passing through Python.
         tls: Certificates; None where it listens without TLS only.
         max_connections: Most clients at a time.
+        known_count: How many devices are known, which want room.
     """
 
     def __init__(
@@ -47,11 +48,12 @@ class EndpointLink:
         stage: UploadStage,
         tls: TlsFolder | None,
         max_connections: int,
+        known_count: int = 0,
     ) -> None:
         """Prepare; nothing listens before `start`.
 
         Raises:
-            EnvironmentProblem: E-NO-ENDPOINT, this build has none.
+            EnvironmentProblem: E-NO-ENDPOINT, this build has none; E-OPEN-FILES.
             ConfigError: The certificates cannot be used.
         """
         require_endpoint()
@@ -59,10 +61,11 @@ class EndpointLink:
         room = allow_connections(max_connections)
         if room < max_connections:
             _LOGGER.warning(
-                "room for %s clients instead of %s: raise the limit on open files (ulimit -n, or "
+                "room for %s clients instead of %s%s: raise the limit on open files (ulimit -n, or "
                 "LimitNOFILE of the service)",
                 room,
                 max_connections,
+                f", and {known_count} devices are known" if known_count > room else "",
             )
         server = None if tls is None else tls.server_file.read_bytes()
         self._endpoint = _native.MqttEndpoint(

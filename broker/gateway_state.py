@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from broker.key_epochs import give_up_key_epoch
+from broker.mended import state_mended
 from broker.round_opening import LAST_ATTEMPT
 from edgefl.errors import EnvironmentProblem, StorageError
 from edgefl.privacy.ledger import Ledger
@@ -82,12 +83,9 @@ class GatewayState:
         """Open the file, or its copy where it is damaged."""
         self.path = folder / STATE_FILE
         self.aside = recover(self.path)
-        if self.aside is not None:
-            _LOGGER.error(
-                "the state file was damaged and is kept as %s; the gateway goes on from the copy "
-                "before it: a round may have to be repeated, and the privacy ledger is as it was",
-                self.aside,
-            )
+        self.mended = None if self.aside is None else state_mended(self.path, self.aside)
+        if self.mended is not None:
+            _LOGGER.error("%s", self.mended.fields["text"])
         self._file = open_sqlite(self.path, namespace="gateway")
         self.store = BatchStore(self._file, namespace="gateway")
         self._is_copy_due = not previous_of(self.path).exists()

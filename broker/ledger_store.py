@@ -6,10 +6,13 @@ acted upon; else the gateway refuses to start. So what was spent is never forgot
 """
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from broker.events import Reported
 from broker.ledger import LedgerFile, readable_lines
+from broker.mended import ledger_mended
 from edgefl.errors import StorageError
 from edgefl.privacy.ledger import Ledger, LedgerEntry, Release, verify
 from edgefl.storage.base import KeyValueStore
@@ -90,13 +93,20 @@ class WitnessedLedger:
         return entry
 
 
-def open_ledger(path: Path, copy: LedgerCopy, *, is_state_older: bool) -> LedgerFile:
+def open_ledger(
+    path: Path,
+    copy: LedgerCopy,
+    *,
+    is_state_older: bool,
+    on_mended: Callable[[Reported], None] | None = None,
+) -> LedgerFile:
     """Open the ledger, make a new one for a new gateway, or mend a damaged one from its copy.
 
     Args:
         path: The ledger file.
         copy: In the state file.
         is_state_older: The state was damaged too, and an older one was taken.
+        on_mended: Called where it was written anew, with what to report.
 
     Raises:
         StorageError: The ledger is damaged, and rows may be missing from the copy; or it is locked,
@@ -117,13 +127,10 @@ def open_ledger(path: Path, copy: LedgerCopy, *, is_state_older: bool) -> Ledger
         _LOGGER.error("%s", error)
     aside = _set_aside(path)
     _write(path, whole)
-    _LOGGER.error(
-        "ledger=%s was written anew with all %d rows from the copy in the state file; what was "
-        "found is kept as %s",
-        path,
-        len(whole),
-        aside or "nothing",
-    )
+    mended = ledger_mended(path, aside, len(whole))
+    _LOGGER.error("%s", mended.fields["text"])
+    if on_mended is not None:
+        on_mended(mended)
     return LedgerFile.open(path, witness)
 
 

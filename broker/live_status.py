@@ -21,6 +21,7 @@ from broker.device_list import (
 )
 from broker.disk_room import disk_fact
 from broker.events import Json, Reported
+from broker.mended import MENDED, mended_problems
 from broker.open_round import OpenRound
 from broker.problems import (
     Problem,
@@ -86,6 +87,7 @@ class LiveStatus:
         self._phase_since_s = time.monotonic()
         self._refusals: Counter[str] = Counter()
         self._refused_tasks: dict[str, str] = {}
+        self._mended: list[Reported] = []
 
     # ------------------------------------------------------------ what happens
 
@@ -102,6 +104,8 @@ class LiveStatus:
             self._refusals[str(fields["code"])] += more if isinstance(more, int) else 0
         elif report.kind == "task-refused":
             self._refused_tasks[str(fields["task"])] = str(fields["why"])
+        elif report.kind == MENDED:
+            self._mended.append(report)
 
     # ------------------------------------------------------------ documents
 
@@ -176,6 +180,7 @@ class LiveStatus:
                 *self._task_problems(),
                 *refusal_problems(self._refusals),
                 *disk_problems(disk.free_bytes),
+                *mended_problems(self._mended),
             ],
         )
 

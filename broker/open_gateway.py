@@ -1,5 +1,7 @@
 """Open a gateway's state folder: identity, ledger, state, core."""
 
+import datetime
+import logging
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
@@ -24,6 +26,8 @@ from edgefl._native import Seed
 from edgefl.transport.broker_url import BrokerAddress
 from edgefl.transport.tls import TlsSettings
 from edgefl.types import FleetName
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class GatewayEntropy:
@@ -70,13 +74,16 @@ async def run_gateway(
     make_state_folder(state_dir)
     state = GatewayState(state_dir)
     store, is_older = state.store, state.aside is not None
+    mended = [] if state.mended is None else [state.mended]
     try:
         copy = LedgerCopy(store)
-        with open_ledger(state_dir / LEDGER_FILE, copy, is_state_older=is_older) as ledger:
+        with open_ledger(
+            state_dir / LEDGER_FILE, copy, is_state_older=is_older, on_mended=mended.append
+        ) as ledger:
             skip_what_may_be_used(store, ledger.ledger, is_older=is_older)
             identity = load_gateway_identity(store)
             write_public_key(state_dir, identity.public_key)
-            tls = TlsFolder(state_dir) if names else None
+            tls = _open_tls(state_dir, names) if names else None
             bounds = limits or Limits()
             uploads = intake_limits(
                 slots=bounds.upload_slots, window_bytes=bounds.upload_window_bytes
@@ -107,6 +114,7 @@ async def run_gateway(
                     stage=stage,
                     tls=tls,
                     max_connections=bounds.connections,
+                    known_count=len(core.population.keys),
                 )
             runtime = GatewayRuntime(
                 settings=RuntimeSettings(
@@ -114,6 +122,7 @@ async def run_gateway(
                     state_dir=state_dir,
                     stop_when_idle=stop_when_idle,
                     http=http,
+                    mended=tuple(mended),
                 ),
                 core=core,
                 link=link,
@@ -131,6 +140,15 @@ async def run_gateway(
             await runtime.run()
     finally:
         state.close()
+
+
+def _open_tls(state_dir: Path, names: Sequence[str]) -> TlsFolder:
+    """Return the authority, after what is lost of the files beside it was made again."""
+    tls = TlsFolder(state_dir)
+    renewed = tls.refresh(names, datetime.datetime.now(tz=datetime.UTC))
+    if renewed:
+        _LOGGER.info("certificates made anew: %s", ", ".join(renewed))
+    return tls
 
 
 def _external_link(

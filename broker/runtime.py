@@ -71,12 +71,14 @@ class RuntimeSettings:
         state_dir: Its folder.
         stop_when_idle: End when every task handed in has ended.
         http: Where the status page is served; None serves none.
+        mended: What was mended before the gateway was put together.
     """
 
     fleet: FleetName
     state_dir: Path
     stop_when_idle: bool = False
     http: HttpSettings | None = None
+    mended: tuple[Reported, ...] = ()
 
 
 class GatewayRuntime:
@@ -143,6 +145,8 @@ class GatewayRuntime:
             try:
                 self._watch = self._make_watch()
                 self._write_gateway_file(self._watch)
+                for report in settings.mended:
+                    self._report(report)
                 # First, so that the link counts as up only once the subscriptions stand.
                 await transport.subscribe(*self._core.topics)
                 await transport.start()

@@ -109,7 +109,10 @@ def test_damaged_files_of_a_gateway_give_way_to_their_copies(
     for name, process in processes.items():
         ended = process.wait()
         assert ended.code == 0, ended.err
-        assert "kept as" in ended.err
+        assert ("was gone" if name == "lose_ledger" else "kept as") in ended.err
+        # For whoever was not there: events.jsonl, and the operator's terminal.
+        assert '"kind": "mended"' in (tmp_path / name / "events.jsonl").read_text()
+        assert "was damaged and is kept as" in ended.out or "was gone" in ended.out
         assert (tmp_path / name / "ledger.jsonl").read_bytes() == ledger_before
     for name in ("damage_state", "empty_state"):
         assert (tmp_path / name / "gateway.sqlite.damaged-1").exists()

@@ -94,8 +94,14 @@ def test_a_damaged_state_gives_way_to_its_copy_and_is_kept(tmp_path: Path, damag
     assert state.aside is not None
     assert state.aside.name == "gateway.sqlite.damaged-1"
     assert (state.store.get("kept"), state.store.get("newer")) == (b"1", None)
+    assert state.mended is not None
+    text = str(state.mended.fields["text"])
     if damaged is not None:
         assert state.aside.read_bytes() == damaged
+        assert "is kept as gateway.sqlite.damaged-1" in text
+    else:
+        assert "was gone" in text
+        assert "kept as" not in text, "there is no such file"
     state.close()
 
 

@@ -9,6 +9,7 @@ import pytest
 from broker.core import GatewayCore
 from broker.events import Reported
 from broker.live_status import LinkWords, LiveStatus
+from broker.mended import state_mended
 from broker.reports import more_report, refused_report
 from broker.settings import GatewaySettings
 from edgefl._native import Seed, SigningKey
@@ -121,3 +122,10 @@ def test_rounds_are_the_newest_of_a_task(tmp_path: Path, most: int, wanted: list
     live = _status(core, tmp_path)
     assert [row["attempt"] for row in live.rounds("wake", most)] == wanted
     assert live.rounds("other", most) == []
+
+
+def test_what_was_mended_at_the_start_is_said_for_the_whole_life(tmp_path: Path) -> None:
+    status = _status(_core(), tmp_path)
+    status.on_report(state_mended(tmp_path / "gateway.sqlite", tmp_path / "not-there"))
+    found = {one["code"]: one["text"] for one in status.status()["problems"]}
+    assert "gateway.sqlite was gone" in found["state-mended"]

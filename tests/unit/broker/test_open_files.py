@@ -20,7 +20,8 @@ print(allow_connections(count), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         (256, 4096, 1000, 1000, 1256),  # raised as far as is needed
         (256, 512, 1000, 256, 512),  # and as far as is allowed
         (2048, 4096, 100, 100, 2048),  # never lowered
-        (100, 100, 1000, 1, 100),  # hardly any room is still some
+        (272, 272, 1000, 16, 272),  # little room is still some
+        (260, 260, 4, 4, 260),  # and whoever wants no more gets it
     ],
 )
 def test_room_is_made_within_the_hard_limit(
@@ -34,3 +35,14 @@ def test_room_is_made_within_the_hard_limit(
         check=True,
     )
     assert done.stdout.split() == [str(room), str(limit)]
+
+
+@pytest.mark.parametrize(("limit", "count"), [(64, 1000), (271, 20_000), (256, 4)])
+def test_a_gateway_that_would_turn_its_devices_away_is_refused(limit: int, count: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, str(limit), str(limit), str(count)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode != 0
+    assert "E-OPEN-FILES" in done.stderr

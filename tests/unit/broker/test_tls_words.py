@@ -47,3 +47,11 @@ def test_the_console_says_who_and_why() -> None:
     more = {"more": 7, "within_s": 60}
     assert "7 more" in format_report(Reported(kind="mqtt-refused", fields=more))
     assert "7 more" in format_report(Reported(kind="mqtt-taken-over", fields=more))
+
+
+@pytest.mark.parametrize(
+    ("code", "words"), [(130, "not allow"), (0x9F, "reason code 0x9F"), (None, "no reason told")]
+)
+def test_a_refusal_without_details_is_no_bare_number(code: int | None, words: str) -> None:
+    fields = {"client_id": "d1", "address": "192.0.2.7:41000", "code": code}
+    assert words in format_report(Reported(kind="mqtt-refused", fields=fields))
