@@ -5,7 +5,6 @@ from typing import Final
 from broker.events import Json
 from broker.tls_words import explain_refusal
 
-
 _REASONS: Final = {
     0x81: "a packet that cannot be read",
     0x82: "a packet that MQTT does not allow there",

@@ -85,7 +85,11 @@ class GatewayCore:
         self._mailer = Mailer(
             settings.fleet, settings.signing_key, chunk_bytes=settings.chunk_bytes
         )
-        self._population = Population(store.namespace("population"), grace_s=settings.grace_s)
+        self._population = Population(
+            store.namespace("population"),
+            grace_s=settings.grace_s,
+            wall_clock_s=settings.wall_clock_s,
+        )
         self._epoch = int.from_bytes(store.get(_EPOCH) or b"", "big") + 1
         self._key_epochs = open_key_epochs(settings, store, entropy, self._mailer)
         cohorts = Cohorts(store, self._population)
@@ -263,6 +267,7 @@ class GatewayCore:
         self._mailer.at(now_s)
         effects = self._dispatch(event, now_s)
         effects += self._mailer.downloads.take_reports()
+        self._population.keep_sleepers(now_s)
         if self._requests.is_due(now_s):
             effects += self._requests.look(self._population.keys, now_s, self._admissions.leaving)
         if self._is_linked:
@@ -303,6 +308,8 @@ class GatewayCore:
         self._is_linked = True
         # The broker may have forgotten everybody: whoever is not heard soon counts as gone.
         self._population.doubt_all(now_s, self._settings.relink_s)
+        self._population.recall_sleepers(now_s)
+        self._population.count_on_sleepers_until(now_s + self._tasks.most_sleep_s)
         status = self._status()
         return [status, *self._left.settle(now_s)]
 

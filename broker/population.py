@@ -4,9 +4,11 @@ A key is pinned at first use. Where the gateway itself enrols, that is safe only
 can reach the broker; where an operator signs the roster, a pin holds what the roster says.
 """
 
-from collections.abc import Iterable, Mapping, Set
+import time
+from collections.abc import Callable, Iterable, Mapping, Set
 from types import MappingProxyType
 
+from broker.sleep_log import SleepLog
 from edgefl.errors import RemoteProtocolError
 from edgefl.protocol.limits import MAX_POPULATION
 from edgefl.protocol.presence import Presence
@@ -30,9 +32,16 @@ class Population:
     Args:
         store: A durable namespace of its own.
         grace_s: How long a device may be gone before it counts as offline.
+        wall_clock_s: Seconds since 1970, for sleeps that outlast this process.
     """
 
-    def __init__(self, store: KeyValueStore, *, grace_s: float) -> None:
+    def __init__(
+        self,
+        store: KeyValueStore,
+        *,
+        grace_s: float,
+        wall_clock_s: Callable[[], float] = time.time,
+    ) -> None:
         """Read the pinned keys; nobody is online yet."""
         self._store = store
         self._grace_s = grace_s
@@ -45,6 +54,7 @@ class Population:
         self._leaves_at_s: dict[str, float] = {}
         self._backends: dict[str, str] = {}
         self._has_sleepers = False
+        self._sleep_log = SleepLog(store.namespace("sleep"), wall_clock_s)
 
     @property
     def keys(self) -> Mapping[str, bytes]:
@@ -149,6 +159,7 @@ class Population:
         self._backends.pop(device, None)
         self._online.discard(device)
         self._ready.discard(device)
+        self._sleep_log.wake(device)
         self._store.delete(_PREFIX + device)
 
     def is_heard(self, device: str) -> bool:
@@ -156,6 +167,7 @@ class Population:
         if device not in self._keys:
             return False
         self._leaves_at_s.pop(device, None)
+        self._sleep_log.wake(device)
         is_news = device not in self._online
         self._online.add(device)
         presence = self._presences.get(device)
@@ -185,6 +197,7 @@ class Population:
         """
         if device not in self._keys:
             return
+        self._sleep_log.note(device, wakes_in_s, is_counted_on=is_counted_on)
         self._has_sleepers = True
         self._online.discard(device)
         self._wakes_at_s[device] = now_s + wakes_in_s
@@ -194,6 +207,16 @@ class Population:
             self._ready.add(device)
         else:
             self._ready.discard(device)
+
+    def recall_sleepers(self, now_s: float) -> None:
+        """Let those sleep on who slept when the gateway ended, and have said nothing since."""
+        for device, (rest_s, is_counted_on) in self._sleep_log.left().items():
+            if device not in self._online and device not in self._wakes_at_s:
+                self.falls_asleep(device, rest_s, now_s, is_counted_on=is_counted_on)
+
+    def keep_sleepers(self, now_s: float) -> None:
+        """Store who sleeps, now and then."""
+        self._sleep_log.keep(now_s)
 
     def count_on_sleepers_until(self, latest_s: float) -> None:
         """Count no longer on sleepers that are back only later, for other phases are shorter."""
@@ -218,7 +241,7 @@ class Population:
 
     def presume(self, devices: Iterable[str], now_s: float, patience_s: float) -> None:
         """Take devices for online until they had time to come back to a restarted gateway."""
-        unheard = (self._keys.keys() & set(devices)) - self._online
+        unheard = (self._keys.keys() & set(devices)) - self._online - self.asleep()
         self._online |= unheard
         self._leaves_at_s.update(dict.fromkeys(unheard, now_s + patience_s))
 
@@ -228,8 +251,10 @@ class Population:
 
     @property
     def wakeup_s(self) -> float | None:
-        """When the next grace ends."""
-        return min(self._leaves_at_s.values(), default=None)
+        """When the next grace ends, or who sleeps is to be stored."""
+        ends = [*self._leaves_at_s.values()]
+        kept_s = self._sleep_log.wakeup_s
+        return min(ends if kept_s is None else [*ends, kept_s], default=None)
 
     def take_gone(self, now_s: float) -> list[str]:
         """Return the devices whose grace has ended, now offline."""
