@@ -5,6 +5,7 @@ once there is a model, `result/` with `model.onnx`, `parameters.npy` and `result
 is replaced as a whole.
 """
 
+import hashlib
 import io
 import json
 import shutil
@@ -38,6 +39,8 @@ _RESULT = "result"
 MODEL = "model.onnx"
 PARAMETERS = "parameters.npy"
 SUMMARY = "result.json"
+PARAMETERS_HASH = "parameters_sha256"
+MODEL_HASH = "model_sha256"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,7 +220,7 @@ def save_model(
         name: The task.
         bundle: The task's bundle.
         parameters: float32 [d].
-        summary: For `result.json`.
+        summary: For `result.json`, which gets the hashes of the files beside it too.
 
     Raises:
         StorageError: The disk is full or not writable; the earlier model stands.
@@ -225,10 +228,13 @@ def save_model(
     folder = result_folder(state_dir, name)
     encoded = io.BytesIO()
     np.save(encoded, parameters)
+    summary = {**summary, PARAMETERS_HASH: hashlib.sha256(encoded.getvalue()).hexdigest()}
     try:
         folder.mkdir(exist_ok=True)
         if EXPORT_TEMPLATE in bundle.contents:
-            replace_file(folder / MODEL, export_model(bundle, parameters))
+            model = export_model(bundle, parameters)
+            summary[MODEL_HASH] = hashlib.sha256(model).hexdigest()
+            replace_file(folder / MODEL, model)
         replace_file(folder / PARAMETERS, encoded.getvalue())
         replace_file(folder / SUMMARY, json.dumps(summary, indent=2).encode() + b"\n")
     except OSError as error:

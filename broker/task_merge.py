@@ -17,8 +17,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from broker.task_folder import BUNDLE, PARAMETERS, SUMMARY, load_spec, read_summary, result_folder
-from edgefl.errors import ConfigError, StorageError
+from broker.kept_model import read_kept_model
+from broker.task_folder import BUNDLE, SUMMARY, load_spec, result_folder
+from edgefl.errors import ConfigError
 from edgefl.training.bundle import Bundle, check_flat_params, pack_bundle, read_bundle
 
 
@@ -51,16 +52,13 @@ def read_shard(state_dir: Path, task: str) -> ShardResult:
     folder = result_folder(state_dir, task)
     if not (folder / SUMMARY).exists():
         raise ConfigError("E-NO-RESULT", f"a committed round of task {task!r}", f"no {folder}")
-    spec, summary = load_spec(state_dir, task), read_summary(state_dir, task)
+    spec = load_spec(state_dir, task)
+    loaded, summary = read_kept_model(state_dir, task)
     rounds = summary.get("rounds_committed")
     if rounds != spec.rounds:
         found = f"{rounds} in {state_dir}"
         raise ConfigError("E-NO-RESULT", f"all {spec.rounds} rounds of the task", found, "wait")
     bundle = read_bundle(folder.parent / BUNDLE)
-    try:
-        loaded = np.load(folder / PARAMETERS, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise StorageError("E-RESULT-DAMAGED", f"parameters in {folder}", str(error)) from error
     parameters = check_flat_params(loaded, bundle.manifest.dimension)
     return ShardResult(
         state_dir=state_dir,

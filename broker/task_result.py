@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from broker.task_folder import BUNDLE, PARAMETERS, SUMMARY, list_tasks, read_summary, result_folder
+from broker.kept_model import read_kept_model
+from broker.task_folder import BUNDLE, SUMMARY, list_tasks, result_folder
 from edgefl.errors import ConfigError, StorageError
 from edgefl.storage.files import replace_file
 from edgefl.training.bundle import EXPORT_TEMPLATE, Bundle, export_model, read_bundle
@@ -51,8 +52,7 @@ def write_result(state_dir: Path, name: str, target: Path) -> dict[str, object]:
             "wait for the first round",
         )
     bundle = read_bundle(folder.parent / BUNDLE)
-    params = _read_params(folder / PARAMETERS)
-    summary = read_summary(state_dir, name)
+    params, summary = read_kept_model(state_dir, name)
     exports = _exports(bundle)
     form = next((form for end, form in _SUFFIXES.items() if target.name.endswith(end)), None)
     if form is None and target.suffix and not target.is_dir():
@@ -109,19 +109,6 @@ def _write_all(
     for path, model in {**files, target / SUMMARY: content}.items():
         _write(path, model)
     return [*files, target / SUMMARY]
-
-
-def _read_params(path: Path) -> NDArray[np.float32]:
-    try:
-        params: NDArray[np.float32] = np.load(path, allow_pickle=False)
-    except Exception as error:  # what numpy raises on damaged bytes has no common type
-        raise StorageError(
-            "E-RESULT-DAMAGED",
-            f"the parameters of a model in {path}",
-            type(error).__name__,
-            "start the gateway, which writes models of its tasks again",
-        ) from error
-    return params
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -1,6 +1,7 @@
 """A task's result in every form that its bundle allows, and tasks that do not fit their bundle."""
 
 import dataclasses
+import hashlib
 import json
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from broker.demo_task import demo_task
+from broker.kept_model import read_kept_model
 from broker.task_folder import save_model, submit_task
 from broker.task_result import (
     FLOAT_ONNX,
@@ -59,7 +61,10 @@ def test_a_folder_gets_every_form(tmp_path: Path, all_forms: bytes) -> None:
     names = {FLOAT_ONNX, INT8_ONNX, FLOAT_TFLITE, INT8_TFLITE, "result.json"}
     assert {path.name for path in (tmp_path / "out").iterdir()} == names
     assert {Path(path).name for path in found["files"]} == names
-    assert json.loads((tmp_path / "out" / "result.json").read_text()) == SUMMARY
+    summary = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert SUMMARY.items() <= summary.items()
+    model = (tmp_path / "out" / FLOAT_ONNX).read_bytes()
+    assert summary["model_sha256"] == hashlib.sha256(model).hexdigest()
     assert (tmp_path / "out" / FLOAT_ONNX).read_bytes() == export_model(
         read_bundle(all_forms), params
     )
@@ -125,6 +130,42 @@ def test_damaged_parameters_are_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "tasks" / "t" / "result" / "parameters.npy").write_bytes(content)
     with pytest.raises(StorageError, match="E-RESULT-DAMAGED"):
         write_result(tmp_path, "t", tmp_path / "model.onnx")
+
+
+def test_parameters_that_are_not_those_of_the_summary_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut came between the files, or one bit has changed, which numpy does not notice."""
+    monkeypatch.setattr("broker.kept_model._PAUSE_S", 0.0)
+    finished(tmp_path, bundle_bytes())
+    path = tmp_path / "tasks" / "t" / "result" / "parameters.npy"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(StorageError, match=r"E-RESULT-DAMAGED.*hash"):
+        write_result(tmp_path, "t", tmp_path / "model.onnx")
+
+
+def test_a_model_that_is_just_being_replaced_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    params = finished(tmp_path, bundle_bytes())
+    folder = tmp_path / "tasks" / "t" / "result"
+    whole = (folder / "parameters.npy").read_bytes()
+    (folder / "parameters.npy").write_bytes(whole[:-4] + bytes(4))
+
+    def replaced_meanwhile(_: float) -> None:
+        (folder / "parameters.npy").write_bytes(whole)
+
+    monkeypatch.setattr("broker.kept_model.time.sleep", replaced_meanwhile)
+    found, _ = read_kept_model(tmp_path, "t")
+    np.testing.assert_array_equal(found, params)
+
+
+def test_a_result_of_an_earlier_version_has_no_hash_and_is_read(tmp_path: Path) -> None:
+    params = finished(tmp_path, bundle_bytes())
+    (tmp_path / "tasks" / "t" / "result" / "result.json").write_text(json.dumps(SUMMARY))
+    np.testing.assert_array_equal(read_kept_model(tmp_path, "t")[0], params)
 
 
 def test_a_target_that_cannot_be_written_is_named(tmp_path: Path) -> None:
