@@ -121,10 +121,9 @@ def _evaluated(fields: dict[str, Json]) -> str:
 
 def _gateway(fields: dict[str, Json]) -> str:
     page = f"; status page {fields['http']}" if "http" in fields else ""
-    return (
-        f"gateway of fleet {fields['fleet']} on {fields.get('host')}:{fields.get('port')}, "
-        f"process {fields['pid']}{page}"
-    )
+    addresses = fields["addresses"]
+    where = ", ".join(map(str, addresses)) if isinstance(addresses, list) else ""
+    return f"gateway of fleet {fields['fleet']} on {where}, process {fields['pid']}{page}"
 
 
 def _task(fields: dict[str, Json]) -> str:

@@ -158,7 +158,7 @@ class ExternalBroker:
     def describe(self) -> dict[str, Json]:
         """Return where the broker is."""
         first = self._settings.brokers[0]
-        return {"host": first.host, "port": first.port, "brokers": list(self.addresses)}
+        return {"host": first.host, "port": first.port}
 
 
 async def _take_over(settings: MqttSettings) -> None:

@@ -203,6 +203,7 @@ class GatewayRuntime:
         """
         content: dict[str, Json] = {
             **self._link.describe(),
+            "addresses": list(self._link.addresses),
             "fleet": self._settings.fleet,
             "pid": os.getpid(),
         }

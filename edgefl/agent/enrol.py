@@ -24,6 +24,7 @@ from edgefl.agent.device_keys import (
     to_pem,
 )
 from edgefl.agent.enrolled import Enrolled, TlsFiles
+from edgefl.agent.reminder import Reminder
 from edgefl.errors import (
     EdgeflError,
     PolicyRefusal,
@@ -51,7 +52,6 @@ _LOGGER = logging.getLogger(__name__)
 _MAX_PEM_BYTES: Final = 64 * 1024
 _FIRST_RESEND_S: Final = 3.0
 _LAST_RESEND_S: Final = 60.0
-_NOTICE_S: Final = 10.0
 _TLS_PATIENCE_S: Final = 5.0
 """How long a certificate that this side refuses may stay the only answer. A date is waited for."""
 
@@ -150,7 +150,7 @@ class Enrolment:
     async def _watch(self) -> None:
         """Say what is waited for; give up when it is time."""
         started_s = time.monotonic()
-        next_notice_s = started_s + _NOTICE_S
+        reminder = Reminder(started_s)
         tls_since_s: float | None = None
         while True:
             await asyncio.sleep(0.1)
@@ -162,8 +162,7 @@ class Enrolment:
                 )
             if self._wait_s is not None and now_s - started_s >= self._wait_s:
                 raise self._out_of_time()
-            if now_s >= next_notice_s:
-                next_notice_s = now_s + _NOTICE_S
+            if reminder.is_due(now_s):
                 self._say(f"{self._state()} for {now_s - started_s:.0f} s")
 
     def _state(self) -> str:

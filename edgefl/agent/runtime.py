@@ -28,6 +28,7 @@ from edgefl.agent.hearing import Hearing, new_hearing
 from edgefl.agent.jobs import AgentJobs
 from edgefl.agent.learning import LocalLearner
 from edgefl.agent.link import AgentLink
+from edgefl.agent.reminder import Reminder
 from edgefl.agent.renewal import CertificateKeeper
 from edgefl.agent.reporter import Reporter
 from edgefl.agent.round_log import log_effect
@@ -39,7 +40,6 @@ from edgefl.transport.base import Inbound, LinkDown, LinkDownReason, LinkUp
 from edgefl.transport.core_events import Arrived, LinkLost, LinkRestored, Publish, Woken
 
 _LOGGER = logging.getLogger(__name__)
-_NOTICE_S = 10.0
 _REVOKED = "revoked"
 """In the reason of an endpoint of ours that refuses a certificate."""
 _TWICE = "another living client has this identity"
@@ -99,7 +99,7 @@ class AgentRuntime:
         self._guard = guard
         self._reporter = reporter
         self._manager = manager
-        self._gateway = gateway
+        self._gateway = self._broker = gateway
         self._wait_s = wait_s
         self._guard_s = guard_s
         self._quiet_s = quiet_s
@@ -153,7 +153,8 @@ class AgentRuntime:
                     Arrived(topic=event.topic, payload=event.payload, retained=event.retained)
                 )
             elif isinstance(event, LinkUp):
-                _LOGGER.info("connected to %s", self._gateway)
+                self._broker = event.broker or self._gateway
+                _LOGGER.info("connected to %s", self._broker)
                 self._is_linked = True
                 self._reporter.on_link("connected")
                 await self._events.put(LinkRestored(max_packet_bytes=self._link.max_packet_bytes))
@@ -174,26 +175,27 @@ class AgentRuntime:
         if event.reason is LinkDownReason.NOT_MQTT:
             raise TransportError(
                 "E-NOT-MQTT",
-                f"an MQTT broker at {self._gateway}",
+                f"an MQTT broker at {self._broker}",
                 event.detail or "something else",
                 "check host and port of the gateway",
             )
         if is_refused and _REVOKED in event.detail:
             raise PolicyRefusal(
                 "E-DEVICE-REVOKED",
-                f"a device that {self._gateway} takes",
+                f"a device that the gateway at {self._broker} takes",
                 event.detail,
                 "ask the gateway's operator; to come back it needs a new identity and a token",
             )
         if event.reason is LinkDownReason.CLOSED:
             return  # By this side, which has said why.
         self._reporter.on_link(f"no link: {event.reason.value} {event.detail}".strip())
-        _LOGGER.info("no link to %s: %s %s", self._gateway, event.reason.value, event.detail)
+        detail = f" ({event.detail})" if event.detail else ""
+        _LOGGER.info("no link to %s: %s%s", self._broker, event.reason.value, detail)
 
     async def _watch_for_gateway(self) -> None:
         """Say what is waited for; give up where the user asked to."""
         started_s = time.monotonic()
-        next_notice_s = started_s + _NOTICE_S
+        reminder = Reminder(started_s)
         while not self._core.has_gateway:
             await asyncio.sleep(0.2)
             now_s = time.monotonic()
@@ -204,8 +206,7 @@ class AgentRuntime:
                     "none",
                     "check host, port and --fleet, and that 'edgefl gateway run' is running",
                 )
-            if now_s >= next_notice_s:
-                next_notice_s = now_s + _NOTICE_S
+            if reminder.is_due(now_s):
                 _LOGGER.info(
                     "waiting for this fleet's gateway at %s for %.0f s",
                     self._gateway,
@@ -298,7 +299,7 @@ class AgentRuntime:
         if self._hearing.is_deaf(
             time.monotonic(), is_linked=self._is_linked, awaits_answer=awaits_answer
         ):
-            _LOGGER.warning("connected to %s, but no answer comes: connecting anew", self._gateway)
+            _LOGGER.warning("connected to %s, but no answer comes: connecting anew", self._broker)
             await self._link.renew()
 
     async def _next_event(self) -> AgentEvent:

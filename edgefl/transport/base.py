@@ -54,9 +54,11 @@ class LinkUp:
     Attributes:
         session_present: True when the broker kept this client's session. False means that the
             broker may have forgotten everything, also messages that it acknowledged.
+        broker: The address, where there is one.
     """
 
     session_present: bool
+    broker: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

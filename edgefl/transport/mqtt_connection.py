@@ -354,7 +354,7 @@ class MqttConnection:
         self._window.apply(self.limits)
         if self.limits.keepalive_s:
             self._keepalive_s = self.limits.keepalive_s
-        self._connack = LinkUp(session_present=flags.session_present)
+        self._connack = LinkUp(session_present=flags.session_present, broker=str(self._address))
 
     def _on_disconnect(
         self,
