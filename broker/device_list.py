@@ -45,6 +45,7 @@ class DeviceFact:
         battery: The coarse bucket that it told; empty where it told none.
         is_available: Whether it would answer a call; None where it has not said.
         rounds: How many of the last rounds hold its update; None where that was not asked for.
+        claim: The token that it came with; empty where it needed none.
     """
 
     name: str
@@ -57,6 +58,7 @@ class DeviceFact:
     battery: str = ""
     is_available: bool | None = None
     rounds: int | None = None
+    claim: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +67,7 @@ class Standing:
 
     state: DeviceState
     identity_key: bytes
+    claim: str = ""
 
 
 def standings_of(
@@ -93,7 +96,7 @@ def standings_of(
     }
     for record in records:
         found[record.device] = Standing(
-            state=_STATES[record.admission], identity_key=record.identity_key
+            state=_STATES[record.admission], identity_key=record.identity_key, claim=record.claim
         )
     return found
 
@@ -130,6 +133,7 @@ def devices_document(
             "version": device.version,
             "battery": device.battery,
             "is_available": device.is_available,
+            "claim": device.claim or None,
         }
         rows.append(row if device.rounds is None else {**row, "rounds": device.rounds})
     document: dict[str, Json] = {"devices": rows}

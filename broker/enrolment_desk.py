@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Final
 
+from broker.certificate_pace import CertificatePace
 from broker.claims import Claim
 from broker.device_authority import DeviceAuthority
 from broker.enrolment_events import CutSession, Order, RevocationsChanged, Verb
@@ -20,7 +21,7 @@ from broker.enrolment_reports import (
     order_refused,
     request_refused_report,
 )
-from broker.enrolments import MAX_CERTIFICATES, MAX_PENDING, Admission, EnrolmentRecord, Enrolments
+from broker.enrolments import MAX_PENDING, Admission, EnrolmentRecord, Enrolments
 from broker.events import GatewayEffect, Reported
 from broker.mailer import Mailer
 from edgefl.errors import ConfigError, ProtocolError, RemoteProtocolError
@@ -38,7 +39,6 @@ from edgefl.protocol.limits import MAX_POPULATION
 from edgefl.protocol.roster_epoch import fingerprint
 from edgefl.protocol.topics import parse_device_id
 
-_RENEWAL_PAUSE_S: Final = 86_400.0
 _ANSWERS: Final = {
     Admission.PENDING: EnrolmentState.PENDING,
     Admission.ACCEPTED: EnrolmentState.ACCEPTED,
@@ -75,8 +75,7 @@ class EnrolmentDesk:
         self._wall_clock_s = wall_clock_s
         self._claims: Mapping[str, Claim] = {}
         self._digest = digest_of(authority.trusted)
-        # When a board's newest certificate was made; not kept over a restart.
-        self._certified_at_s: dict[str, float] = {}
+        self._pace = CertificatePace()
 
     # ------------------------------------------------------------ questions
 
@@ -206,6 +205,8 @@ class EnrolmentDesk:
             return known, []
         record = replace(known, request_digest=digest)
         if known.admission is Admission.ACCEPTED and not (is_same and known.certificate):
+            self._pace.require_enrolment(known.device, self._wall_clock_s())
+            self._enrolments.require_room_to_revoke(len(known.issued))
             renewed = replace(record, certificate_request=request.certificate_request)
             return self._accept(renewed, "enrolled again")
         if known.admission is Admission.PENDING:
@@ -259,7 +260,7 @@ class EnrolmentDesk:
     def _certify(self, record: EnrolmentRecord) -> tuple[EnrolmentRecord, bool]:
         """Make a certificate for the newest request; tell whether an older one was revoked."""
         now_s = self._wall_clock_s()
-        self._certified_at_s[record.device] = now_s
+        self._pace.note(record.device, now_s)
         issued = self._authority.issue(record.certificate_request, record.device, now_s)
         return self._enrolments.add_certificate(
             record, issued.certificate, issued.serial, issued.expires_s, now_s
@@ -291,7 +292,8 @@ class EnrolmentDesk:
         if request.certificate_request == record.certificate_request:
             return [self._mailer.to_device(device, self._issued(record.certificate))]
         self._authority.check(request.certificate_request, device)
-        self._require_pause(record)
+        self._pace.require_renewal(record, self._wall_clock_s())
+        self._enrolments.require_room_to_revoke(1)
         # The certificate before ends by itself: the board connects with it until it has this one.
         renewed, is_one_revoked = self._certify(
             replace(record, certificate_request=request.certificate_request)
@@ -302,18 +304,6 @@ class EnrolmentDesk:
             Reported(kind="certificate-renewed", fields={"device": device}),
             *([self.revocations()] if is_one_revoked else []),
         ]
-
-    def _require_pause(self, record: EnrolmentRecord) -> None:
-        """Bound how fast one board fills the revocation list, which would push out others."""
-        made_s = self._certified_at_s.get(record.device)
-        if len(record.issued) < MAX_CERTIFICATES or made_s is None:
-            return
-        if self._wall_clock_s() - made_s < _RENEWAL_PAUSE_S:
-            raise RemoteProtocolError(
-                "E-RENEWALS",
-                f"at most one certificate a day beyond {MAX_CERTIFICATES}",
-                "one more",
-            )
 
     def on_authorities(self, online: Collection[str]) -> list[GatewayEffect]:
         """Tell the boards that are there what to trust from now on."""

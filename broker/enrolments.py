@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Final
 
-from edgefl.errors import StorageError, WireError
+from edgefl.errors import RemoteProtocolError, StorageError, WireError
 from edgefl.protocol.limits import DIGEST_BYTES, KEY_BYTES
 from edgefl.protocol.topics import is_name
 from edgefl.protocol.wire import (
@@ -29,6 +29,8 @@ _REVOKED: Final = "revoked"
 _MAX_TIME_S: Final = 2**40
 _MAX_SERIAL_BYTES: Final = 20
 _MAX_REVOKED: Final = 1 << 16
+_KEPT_FOR_OPERATOR: Final = 1 << 13
+"""Entries that boards' own requests cannot fill: who is put out must find room."""
 _MAX_DER_BYTES: Final = 8_192
 
 
@@ -226,6 +228,20 @@ class Enrolments:
         if valid != self._revoked:
             self._revoked = dict(sorted(valid.items(), key=lambda item: item[1])[-_MAX_REVOKED:])
             self._store.put(_REVOKED, encode(_pack_issued(self._revoked.items())))
+
+    def require_room_to_revoke(self, count: int) -> None:
+        """Refuse what a board asks for where it would push older entries off the revocation list.
+
+        Raises:
+            RemoteProtocolError: E-REVOCATIONS.
+        """
+        if count and len(self._revoked) + count > _MAX_REVOKED - _KEPT_FOR_OPERATOR:
+            raise RemoteProtocolError(
+                "E-REVOCATIONS",
+                "room on the revocation list",
+                f"{len(self._revoked)} certificates that were withdrawn and have not ended",
+                "wait until some have, or replace the authority: 'edgefl gateway ca rotate'",
+            )
 
     @property
     def revoked_serials(self) -> frozenset[int]:

@@ -210,6 +210,7 @@ class LiveStatus:
                     version="" if seen is None else seen.agent_version,
                     battery="" if bucket is PowerBucket.UNKNOWN else bucket.value,
                     is_available=None if presence is None else presence.is_available,
+                    claim=standing.claim,
                 )
             )
         return facts

@@ -128,14 +128,25 @@ class OperatorDesk:
 
     def _change_authority(self, order: AuthorityOrder) -> str:
         tls, now = self._required_tls(), self._now()
+        # A crash may have come between an order's work and its answer.
+        is_replacing = tls.previous is not None
+        is_done = tls.last_order == order.order_id and is_replacing is order.begins
         if order.begins:
-            tls.rotate(fleet=self._fleet, now=now)
+            if not is_done:
+                tls.note_order(order.order_id)
+                tls.rotate(fleet=self._fleet, now=now)
             tls.refresh(self._names, now)
             self._write_revocations()
             return (
                 f"authority {tls.authority.fingerprint} replaces the one before: devices learn it "
                 "at their next connection; 'edgefl gateway ca finish' when all have"
             )
+        if not is_done:
+            self._finish(tls, order, now)
+        self._write_revocations()
+        return f"authority {tls.authority.fingerprint} is the only one now"
+
+    def _finish(self, tls: TlsFolder, order: AuthorityOrder, now: datetime.datetime) -> None:
         behind = self._behind_count()
         if behind > 0 and not order.is_forced:
             raise ConfigError(
@@ -144,9 +155,8 @@ class OperatorDesk:
                 f"{behind} devices have not been heard since",
                 "wait for them, or --force: they would have to enrol again",
             )
+        tls.note_order(order.order_id)
         tls.finish(self._names, now)
-        self._write_revocations()
-        return f"authority {tls.authority.fingerprint} is the only one now"
 
     def _required_tls(self) -> TlsFolder:
         if self._tls is None:

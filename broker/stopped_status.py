@@ -104,6 +104,7 @@ class StoppedStatus:
                 link=DeviceLink.UNKNOWN,
                 fingerprint=device_fingerprint(standing.identity_key),
                 rounds=counts.get(name, 0) if with_rounds else None,
+                claim=standing.claim,
             )
             for name, standing in self._standings().items()
         ]

@@ -28,6 +28,7 @@ AGGREGATOR: Final = "aggregator"
 _MAX_FILE_BYTES: Final = 64 * 1024
 _RENEWED_BEFORE: Final = datetime.timedelta(days=122)
 """A third of a certificate's life."""
+_ORDER: Final = "last-order"
 _END: Final = b"-----END CERTIFICATE-----\n"
 
 
@@ -119,6 +120,16 @@ class TlsFolder:
     def trusted(self) -> tuple[bytes, ...]:
         """Certificates of all authorities, DER."""
         return tuple(authority.certificate_der for authority in self.authorities)
+
+    @property
+    def last_order(self) -> str:
+        """Which order was about to change the authority last; empty for none."""
+        path = self._folder / _ORDER
+        return _read(path).decode("ascii", "replace") if path.exists() else ""
+
+    def note_order(self, order_id: str) -> None:
+        """Note an order before it is carried out: a crash may come before it is answered."""
+        _write_private(self._folder / _ORDER, order_id.encode())
 
     def refresh(self, hosts: Sequence[str], now: datetime.datetime) -> list[str]:
         """Renew what ends soon or is for other names; return what was renewed.

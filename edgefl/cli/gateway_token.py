@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgefl.cli.options import add_common, add_json, default_state_dir, parse_fingerprint
-from edgefl.errors import ConfigError
+from edgefl.errors import ConfigError, EdgeflError
 
 if TYPE_CHECKING:
     from broker.claims import Claim
@@ -135,10 +135,32 @@ def run_revoke(options: argparse.Namespace) -> int:
     """Revoke a token."""
     from broker.claims import revoke_claim
 
-    claim = revoke_claim(options.state or default_state_dir("gateway"), options.claim)
-    text = json.dumps(_facts(claim)) if options.json else f"{claim.claim} lets nobody in any more"
-    sys.stdout.write(text + "\n")
+    state_dir = options.state or default_state_dir("gateway")
+    claim = revoke_claim(state_dir, options.claim)
+    came = _who_came(state_dir, claim.claim)
+    if options.json:
+        sys.stdout.write(json.dumps({**_facts(claim), "came_with_it": came}) + "\n")
+        return 0
+    lines = [f"{claim.claim} lets nobody in any more"]
+    if came is None:
+        lines.append("who came with it cannot be seen now: see 'claim' in 'edgefl devices --json'")
+    else:
+        lines.append(f"came with it: {', '.join(came) or 'nobody'}")
+        lines += ["'edgefl devices revoke' puts a board out"] if came else []
+    sys.stdout.write("\n".join(lines) + "\n")
     return 0
+
+
+def _who_came(state_dir: Path, claim: str) -> list[str] | None:
+    """Return the boards that a token brought; None where a running gateway does not tell."""
+    from broker.status_client import view_gateway
+
+    try:
+        rows = view_gateway(state_dir).devices(with_rounds=False)["devices"]
+    except EdgeflError:
+        return None  # The token is revoked all the same.
+    found = rows if isinstance(rows, list) else []
+    return [str(row["device"]) for row in found if isinstance(row, dict) and row["claim"] == claim]
 
 
 def _require_config(state_dir: Path) -> "GatewayConfig":

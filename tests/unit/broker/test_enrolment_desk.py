@@ -448,3 +448,39 @@ def test_boards_learn_a_new_authority_and_move_to_it(lab: Lab) -> None:
     assert lab.desk.on_renewal("d1", report) == []
     assert lab.desk.behind_count() == 0
     assert lab.desk.on_hello("d1") == []
+
+
+def test_a_board_that_enrols_again_and_again_is_held_back(lab: Lab) -> None:
+    """Each time all of its certificates are withdrawn, which fills the revocation list."""
+    board, token = Board("d1"), lab.token(is_preauthorised=True)
+    for _ in range(enrolments.MAX_CERTIFICATES):
+        board.wish = None
+        assert lab.ask(board, token).state is EnrolmentState.ACCEPTED
+    board.wish = None
+    refused = lab.ask(board, token)
+    assert refused.state is EnrolmentState.REJECTED
+    assert "E-RENEWALS" in refused.reason
+    assert lab.desk.enrolments.get("d1").admission is Admission.ACCEPTED
+    assert len(lab.desk.revocations().serials) == enrolments.MAX_CERTIFICATES - 1
+    lab.now += 24 * HOUR
+    assert lab.ask(board, lab.token(is_preauthorised=True)).state is EnrolmentState.ACCEPTED
+
+
+def test_boards_push_nobody_off_the_revocation_list_and_the_operator_finds_room(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(enrolments, "_MAX_REVOKED", 4)
+    monkeypatch.setattr(enrolments, "_KEPT_FOR_OPERATOR", 2)
+    token = lab.token(uses=4, is_preauthorised=True)
+    board = Board("d1")
+    for _ in range(3):
+        board.wish = None
+        lab.ask(board, token)
+    revoked = lab.desk.revocations().serials
+    assert len(revoked) == 2
+    board.wish = None
+    assert "E-REVOCATIONS" in lab.ask(board, token).reason
+    assert lab.desk.revocations().serials == revoked
+    lab.ask(Board("d2"), token)
+    assert done(order(lab, Verb.REVOKE, "d2")).is_done
+    assert revoked < lab.desk.revocations().serials

@@ -1,6 +1,7 @@
 """The shell's side of enrolment: what files bring, and what is done with the core's decisions."""
 
 import datetime
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -172,3 +173,24 @@ def test_a_gateway_that_was_never_set_up_has_no_authority_to_replace(tmp_path: P
     order_id = OrderFolder(place.folder).give_authority_order(begins=True)
     place.desk.look()
     assert place.answer(order_id).code == "E-TLS-FOLDER"
+
+
+def test_an_order_that_was_done_before_a_crash_is_not_done_again(tmp_path: Path) -> None:
+    """The crash came after the authority was changed and before that was answered."""
+    for begins in (True, False):
+        place = Place(tmp_path)
+        order_id = OrderFolder(tmp_path).give_authority_order(begins=begins)
+        place.desk.look()
+        assert place.answer(order_id).is_done
+        authority = TlsFolder(tmp_path).authority.fingerprint
+        name = "ca-rotate" if begins else "ca-finish"
+        content = json.dumps({"verb": name, "forced": False})
+        (tmp_path / "orders" / f"{order_id}.json").write_text(content)
+
+        again = Place(tmp_path)
+        again.desk.look()
+
+        done = again.answer(order_id)
+        assert (done.is_done, done.code) == (True, "")
+        assert TlsFolder(tmp_path).authority.fingerprint == authority
+        assert (TlsFolder(tmp_path).previous is None) is not begins

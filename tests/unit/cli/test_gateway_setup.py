@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from broker.admissions import NAMESPACE
 from broker.claims import read_claims
 from broker.config import load_config
 from broker.enrolment_events import Order, OrderDone, Verb
+from broker.enrolments import Admission, EnrolmentRecord, Enrolments
 from broker.gateway_identity import read_public_key
+from broker.gateway_state import GatewayState
 from broker.orders import AuthorityOrder, OrderFolder
 from broker.tls_folder import TlsFolder
 from edgefl.protocol.claim_token import ClaimToken
@@ -119,12 +122,34 @@ def test_a_token_in_a_file_is_its_owners_alone(run: Run, gateway: Path, tmp_path
     assert len(read_claims(gateway)) == 1
 
 
+def a_record(device: str, claim: str) -> EnrolmentRecord:
+    key = signing_key(device).public_key
+    return EnrolmentRecord(
+        device=device,
+        identity_key=key,
+        admission=Admission.ACCEPTED,
+        claim=claim,
+        first_seen_s=1,
+        certificate_request=b"",
+        request_digest=bytes(32),
+    )
+
+
 def test_tokens_are_listed_and_revoked(run: Run, gateway: Path) -> None:
     token = token_of(run, gateway, "--uses", 3)
     words = ("gateway", "token", "list", "--state", gateway)
     (row,) = json.loads(run(*words, "--json").out)["tokens"]
     assert (row["claim"], row["uses"], row["state"]) == (token.claim, 3, "valid")
-    assert run("gateway", "token", "revoke", token.claim, "--state", gateway).code == 0
+    state = GatewayState(gateway)
+    enrolled = Enrolments(state.store.namespace(NAMESPACE))
+    enrolled.put(a_record("kitchen-1", token.claim))
+    enrolled.put(a_record("garden-1", "claim-other"))
+    state.commit()
+    state.close()
+    said = run("gateway", "token", "revoke", token.claim, "--state", gateway).out
+    assert "came with it: kitchen-1\n" in said
+    said = run("gateway", "token", "revoke", token.claim, "--state", gateway, "--json").out
+    assert json.loads(said)["came_with_it"] == ["kitchen-1"]
     assert f"{token.claim}  revoked" in run(*words).out
     run("gateway", "token", "revoke", "claim-none", "--state", gateway).refuses("E-NO-CLAIM", 2)
     (gateway / "claims" / "claim-bad.json").write_text("{")
