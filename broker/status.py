@@ -206,11 +206,26 @@ def round_rows(rounds: Sequence[RoundRecord], tasks: Sequence[TaskFact]) -> list
 def measured_round(record: RoundRecord, metrics: Mapping[int, Metric]) -> dict[str, Json]:
     """Return a closed round whole, with the metric of the model that it brought."""
     metric = metrics.get(record.round_number) if record.is_committed else None
+    reported, asked = _reported(record)
     return {
         **record_to_json(record),
+        "reported": reported,
+        "asked": asked,
         "accuracy": None if metric is None else _known(metric.accuracy),
         "loss": None if metric is None else _finite(metric.loss),
     }
+
+
+def _reported(record: RoundRecord) -> tuple[int, int]:
+    """Return how many devices sent what the deciding phase asks for, and how many were to.
+
+    It is the phase in which an attempt was aborted; for one that brought a model, the updates'.
+    """
+    decisive = record.in_phase or Phase.MASKED_INPUT
+    for phase in record.phases:
+        if phase.phase is decisive:
+            return phase.arrived, phase.expected
+    return 0, record.phases[-1].expected if record.phases else 0
 
 
 def _round_row(record: RoundRecord, metrics: Mapping[int, Metric]) -> dict[str, Json]:

@@ -84,6 +84,7 @@ def _row(row: Document) -> list[str]:
     where = f" in {row['in_phase']}" if row["in_phase"] else ""
     metric = row["accuracy"] if row["accuracy"] is not None else row["loss"]
     called = row["phases"][0]["expected"] if row["phases"] else 0
+    reported = f"{row['reported']} of {row['asked']} reported: " if row["phases"] else ""
     texts = [
         row["task"],
         str(row["round"]),
@@ -97,6 +98,6 @@ def _row(row: Document) -> list[str]:
         show_bytes(row["down_bytes"]),
         show_number(row["epsilon_server"]) if row["has_spend"] else "-",
         show_number(metric),
-        "committed" if row["outcome"] == "COMMITTED" else f"{row['reason']}{where}",
+        "committed" if row["outcome"] == "COMMITTED" else f"{reported}{row['reason']}{where}",
     ]
     return [printable(text) for text in texts]
