@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from broker.broker_check import check_broker
+from broker.external import ExternalBroker
 from broker.tls_folder import TlsFolder
+from edgefl.protocol.topics import parse_fleet
 from edgefl.transport.base import LinkDown, LinkDownReason
 from edgefl.transport.mqtt import MqttTransport
 from edgefl.transport.settings import MqttSettings
@@ -107,6 +109,32 @@ def test_a_device_neither_reads_nor_writes_those_of_others(
             await until(lambda: gateway.payloads(f"{OWN}/d2/q"), "the honest message")
             assert not [event for event in gateway.inbound if event.payload == b"forged"]
             assert not spy.inbound
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("device", ["d2", "dev.1"])
+def test_the_gateway_cuts_a_device_off_by_taking_its_session_over(
+    guarded: tuple[Brokers, Identities], device: str
+) -> None:
+    """With its own certificate under the device's client id, which a broker may refuse."""
+    brokers, identities = guarded
+    gateway = ExternalBroker(
+        brokers=brokers.addresses,
+        tls=identities.of("aggregator"),
+        fleet=parse_fleet("test"),
+        accepted=(),
+    )
+
+    async def run() -> None:
+        client_id, tls = f"edgefl-test-{device}", identities.of(device)
+        at = brokers.addresses
+        async with connected(at, client_id, f"{OWN}/{device}/c", tls=tls) as cut:
+            assert cut.down_reasons == []
+            await asyncio.to_thread(gateway.disconnect, device, "revoked by the operator")
+            await until(lambda: cut.down_reasons, "the device is cut off")
+            assert cut.down_reasons[0] in {LinkDownReason.TAKEN_OVER, LinkDownReason.LOST}
+        await gateway.transport.close()
 
     asyncio.run(run())
 
