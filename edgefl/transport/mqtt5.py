@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
 
 from edgefl.transport.base import Will
 from edgefl.transport.settings import MqttSettings
@@ -21,6 +22,12 @@ REFERRALS = frozenset({0x9C, 0x9D})
 """'Use another server' and 'server moved'."""
 _LONGEST_DELAY_S = 0xFFFF_FFFE
 _LONGEST_REASON_CHARS = 200
+_NOT_AUTHORIZED = 0x87
+# Not the word of an endpoint of ours that knows: an agent would stop for good at a guess.
+_UNEXPLAINED = (
+    "the broker does not say why (MQTT 3.1.1 cannot); the gateway's operator may have put this "
+    "device out, or its certificate is for another name"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +100,14 @@ def reason_of(properties: Properties | None) -> str:
     """Return what a broker says in words about a refusal; empty where it says nothing."""
     said = getattr(properties, "ReasonString", None)
     return str(said)[:_LONGEST_REASON_CHARS] if isinstance(said, str) else ""
+
+
+def words_of_refusal(reason_code: ReasonCode, properties: Properties | None) -> str:
+    """Return why a broker did not take a connection, as far as that can be told."""
+    said = reason_of(properties)
+    if not said and reason_code.value == _NOT_AUTHORIZED:
+        said = _UNEXPLAINED
+    return f"{reason_code}: {said}" if said else str(reason_code)
 
 
 def _empty(packet_type: int) -> Properties:

@@ -344,8 +344,7 @@ class MqttConnection:
         properties: Properties | None,
     ) -> None:
         if reason_code.is_failure:
-            said = mqtt5.reason_of(properties)
-            self._refusal = f"{reason_code}: {said}" if said else str(reason_code)
+            self._refusal = mqtt5.words_of_refusal(reason_code, properties)
             self._is_version_refused = reason_code.value == mqtt5.UNSUPPORTED_VERSION
             self.is_client_id_refused = reason_code.value == mqtt5.BAD_CLIENT_ID
             self._follow(reason_code, properties)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from edgefl.transport.base import LinkUp
+from edgefl.transport.base import LinkDown, LinkDownReason, LinkUp
 from edgefl.transport.broker_url import plain_broker
 from edgefl.transport.mqtt import MqttTransport
 from edgefl.transport.settings import MqttSettings, MqttVersion
@@ -106,3 +106,28 @@ def test_a_link_that_stands_can_be_moved():
             await transport.close()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("version", [MqttVersion.V311, MqttVersion.V5])
+def test_a_refusal_that_says_nothing_is_told_with_what_it_may_mean(version):
+    """A broker of 3.1.1 that was told to let a revoked device in no more can only say 'no'."""
+    no = b"\x20\x02\x00\x05" if version is MqttVersion.V311 else b"\x20\x03\x00\x87\x00"
+
+    async def run() -> LinkDown:
+        async with server(no) as here:
+            settings = MqttSettings(brokers=(plain_broker(here),), client_id="a", version=version)
+            transport = MqttTransport(settings)
+            await transport.start()
+            try:
+                async with asyncio.timeout(10):
+                    async for event in transport.events():
+                        if isinstance(event, LinkDown):
+                            return event
+            finally:
+                await transport.close()
+        raise AssertionError("closed")
+
+    down = asyncio.run(run())
+    assert down.reason is LinkDownReason.REFUSED
+    assert "may have put this device out" in down.detail
+    assert "revoked" not in down.detail, "at that word of its own gateway an agent stops for good"
