@@ -276,7 +276,9 @@ STARTERS: dict[str, Callable[[Path], contextlib.AbstractContextManager[Brokers]]
 }
 
 
-async def until(holds: Callable[[], object], what: str, within_s: float = 30.0) -> None:
+async def until(
+    holds: Callable[[], object], what: str = "what is awaited", within_s: float = 30.0
+) -> None:
     """Wait for a condition."""
     deadline_s = time.monotonic() + within_s
     while not holds():

@@ -10,11 +10,12 @@ import pytest
 
 from broker.broker_check import check_broker
 from broker.endpoint_transport import EndpointTransport
-from edgefl.transport.base import Inbound, LinkDown, LinkUp, Transport, TransportEvent
+from edgefl.transport.base import LinkDown, Transport
 from edgefl.transport.broker_url import BrokerAddress
 from edgefl.transport.mqtt import MqttTransport
 from edgefl.transport.settings import MqttSettings
 from tests.integration.brokers import STARTERS, Brokers, mosquitto, stock_mosquitto, until
+from tests.integration.mqtt_lab import Client, recorded
 
 # What these show the others show too; and amqtt stays silent at MQTT 5, each time for seconds.
 SELDOM = {"mosquitto-ws", "nats-1", "amqtt"}
@@ -23,41 +24,11 @@ OF_OTHERS = ALL[1:]
 KEEPS_SESSIONS = ALL[:-1]
 
 
-class Client:
-    """A transport whose events are recorded."""
-
-    def __init__(self, transport: Transport) -> None:
-        self.transport = transport
-        self.events: list[TransportEvent] = []
-
-    @property
-    def inbound(self) -> list[Inbound]:
-        return [event for event in self.events if isinstance(event, Inbound)]
-
-    @property
-    def ups(self) -> list[LinkUp]:
-        return [event for event in self.events if isinstance(event, LinkUp)]
-
-    def payloads(self, topic: str) -> list[bytes]:
-        return [event.payload for event in self.inbound if event.topic == topic]
-
-    async def record(self) -> None:
-        async for event in self.transport.events():
-            self.events.append(event)
-
-
 @contextlib.asynccontextmanager
 async def using(transport: Transport, *filters: str) -> AsyncIterator[Client]:
-    client = Client(transport)
-    await transport.subscribe(*filters)
-    await transport.start()
-    recorder = asyncio.create_task(client.record())
-    try:
+    async with recorded(transport, *filters) as client:
         await until(lambda: client.ups, "the connection")
         yield client
-    finally:
-        await transport.close()
-        await recorder
 
 
 def connected(
