@@ -49,6 +49,11 @@ def assert_interrupted(process: Process, within_s: float = 20.0) -> None:
     assert ended.out == ""
 
 
+def has_open(process: Process, path: Path) -> bool:
+    files = Path(f"/proc/{process.process_id}/fd").iterdir()
+    return any(os.path.realpath(file) == str(path) for file in files)
+
+
 def test_while_data_are_read(start, bundle: Path, tmp_path: Path) -> None:
     source, mark = slow_source(tmp_path)
     keep_model(tmp_path / "state", bundle)
@@ -81,8 +86,8 @@ def test_while_a_database_is_locked(start, tmp_path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         database.execute("BEGIN EXCLUSIVE")
         process = start("data", "check", f"{path}:motion")
-        time.sleep(2)
-        assert process.is_running
+        # From then on it waits for the lock, though not for ever.
+        wait_until(lambda: has_open(process, path), "the opening")
         assert_interrupted(process)
 
 

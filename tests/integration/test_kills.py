@@ -6,17 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from edgefl.demo.record import Event
 from tests.integration.fleet import RealFleet, real_fleet
 
 pytestmark = pytest.mark.timeout(180)
 
 
 def committed_rounds(fleet: RealFleet) -> list[int]:
-    return [
-        event["round"]
-        for event in fleet.events
-        if event["kind"] == "round" and event["outcome"] == "COMMITTED"
-    ]
+    return [event["round"] for event in fleet.events if is_commit(event)]
 
 
 def attempts(fleet: RealFleet) -> list[int]:
@@ -27,7 +24,10 @@ PHASES = ("CHECK_IN", "SHARE_KEYS", "MASKED_INPUT", "UNMASKING")
 
 
 def kill_gateway(fleet: RealFleet, kills: int, rng: random.Random) -> int:
-    """Kill it so often, a moment after some phase begins, and return how many rounds it resumed."""
+    """Kill it so often, a moment after some phase begins, and return how many rounds it resumed.
+
+    The rounds go on while this process waits for its turn, so their number is not foretold.
+    """
     port = fleet.start()
     fleet.wait_for_commit(1)
     for number in range(kills):
@@ -42,26 +42,32 @@ def kill_gateway(fleet: RealFleet, kills: int, rng: random.Random) -> int:
         fleet.processes.start_gateway(port)
         fleet.wait_for(lambda event: event["kind"] == "task", "the gateway found its task")
         assert fleet.ledger_rows()[: len(rows_before)] == rows_before, "no row is lost"
-    fleet.wait_for_end()
+    fleet.wait_for(is_commit, "a round after the last kill")
+    fleet.processes.stop()
     return sum(event["kind"] == "resumed" for event in fleet.events)
 
 
-def require_nothing_lost(fleet: RealFleet, rounds: int) -> None:
+def is_commit(event: Event) -> bool:
+    return event["kind"] == "round" and event["outcome"] == "COMMITTED"
+
+
+def require_nothing_lost(fleet: RealFleet) -> None:
     closed = [event for event in fleet.events if event["kind"] == "round"]
     # The line about a round may die with the gateway that would have said it; its model does not.
     assert {event["outcome"] for event in closed} == {"COMMITTED"}
     assert all(event["sum_check_held"] and event["survivors"] == 4 for event in closed)
     assert attempts(fleet) == sorted(set(attempts(fleet))), "no attempt is used twice"
     rows = fleet.ledger_rows()
-    assert [row["round"] for row in rows] == list(range(1, rounds + 1)), "each sum is charged once"
-    assert [row["attempt"] for row in rows] == list(range(1, rounds + 1)), "no attempt was lost"
+    assert len(rows) >= closed[-1]["round"]
+    in_order = list(range(1, len(rows) + 1))
+    assert [row["round"] for row in rows] == in_order, "each sum is charged once"
+    assert [row["attempt"] for row in rows] == in_order, "no attempt was lost"
 
 
 def test_a_gateway_killed_again_and_again_goes_on_with_every_round(tmp_path: Path) -> None:
-    # A kill costs two rounds at most: one that ends in the last moment, and one that it hits.
-    with real_fleet(tmp_path, devices=4, rounds=13) as fleet:
+    with real_fleet(tmp_path, devices=4, rounds=30, limit_s=60) as fleet:
         resumed = kill_gateway(fleet, 5, random.Random(1))
-    require_nothing_lost(fleet, 13)
+    require_nothing_lost(fleet)
     assert resumed >= 1, "a kill may come between two rounds, but not always"
 
 
@@ -69,9 +75,9 @@ def test_a_gateway_killed_again_and_again_goes_on_with_every_round(tmp_path: Pat
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", range(3))
 def test_many_kills_of_a_gateway_lose_nothing(tmp_path: Path, seed: int) -> None:
-    with real_fleet(tmp_path, devices=4, rounds=30, limit_s=60) as fleet:
+    with real_fleet(tmp_path, devices=4, rounds=60, limit_s=60) as fleet:
         kill_gateway(fleet, 12, random.Random(seed))
-    require_nothing_lost(fleet, 30)
+    require_nothing_lost(fleet)
 
 
 def test_an_agent_killed_after_its_upload_answers_the_unmask_request_of_its_second_life(
