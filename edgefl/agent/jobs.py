@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from edgefl.agent.events import AgentEvent, MaskingEnded, RunMasking, RunTraining, TrainingEnded
 from edgefl.agent.guard import PowerGuard
 from edgefl.agent.learning import LocalLearner, is_misfit
+from edgefl.agent.overdue import OverdueJobs
 from edgefl.errors import DataError, EnvironmentProblem, PrivacyError, TrainingError
 from edgefl.protocol import masked_input
 
@@ -41,6 +42,16 @@ class AgentJobs:
         self._events = events
         self._lacks_data = lacks_data
         self._running: set[asyncio.Task[None]] = set()
+        self._overdue = OverdueJobs()
+
+    @property
+    def hangs(self) -> bool:
+        """Tell whether the thread should have come to an end long ago."""
+        return self._overdue.hangs(time.monotonic())
+
+    def round_is_over(self) -> None:
+        """Wait for no job any more that is under way."""
+        self._overdue.round_is_over(time.monotonic())
 
     def train(self, group: asyncio.TaskGroup, effect: RunTraining) -> None:
         """Begin a training."""
@@ -53,7 +64,12 @@ class AgentJobs:
     def _start(self, group: asyncio.TaskGroup, job: Coroutine[None, None, None], name: str) -> None:
         task = group.create_task(job, name=name)
         self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        self._overdue.begins(task, time.monotonic())
+        task.add_done_callback(self._on_done)
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        self._overdue.ends(task)
 
     async def _train(self, effect: RunTraining) -> None:
         session_id = effect.plan.session_id

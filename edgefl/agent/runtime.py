@@ -253,7 +253,9 @@ class AgentRuntime:
         seen_turns, beat_s = -1, self._manager.heartbeat_s
         while beat_s is not None:
             await asyncio.sleep(beat_s)
-            if self._turns != seen_turns:
+            if self._jobs.hangs:
+                _LOGGER.error("a training hangs: no sign of life, so that this agent is restarted")
+            elif self._turns != seen_turns:
                 seen_turns = self._turns
                 self._manager.alive()
             # Without work the loop is asked for a turn; one that hangs does not take it.
@@ -337,4 +339,5 @@ class AgentRuntime:
             self._guard.round_begins()
         elif isinstance(effect, RoundEnded):
             self._guard.round_ends()
+            self._jobs.round_is_over()
             self._reporter.on_spent(self._core.spent_epsilon)

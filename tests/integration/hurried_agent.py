@@ -30,8 +30,24 @@ def hurry() -> None:
         sensors.Sensors.__init__.__kwdefaults__.update(root=board, pisugar=())
     if "EDGEFL_TEST_RELEASED_S" in os.environ:
         clock.RELEASED_S = float(os.environ["EDGEFL_TEST_RELEASED_S"])
+    if "EDGEFL_TEST_TRAINING_HANGS" in os.environ:
+        _let_training_hang()
     if "EDGEFL_TEST_HANGS_AFTER_S" in os.environ:
         _let_the_core_hang(float(os.environ["EDGEFL_TEST_HANGS_AFTER_S"]))
+
+
+def _let_training_hang() -> None:
+    """Let the first training never end, and have it noticed soon."""
+    from edgefl.agent import learning, overdue
+
+    overdue.OverdueJobs.__init__.__defaults__ = (1.0, 1.0)
+
+    def hang(*_: object) -> None:
+        sys.stderr.write("training hangs now\n")
+        sys.stderr.flush()
+        time.sleep(3600)
+
+    learning.LocalLearner.learn = hang
 
 
 def _let_the_core_hang(after_s: float) -> None:

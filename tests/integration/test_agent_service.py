@@ -178,6 +178,25 @@ def test_a_hanging_loop_gives_no_sign_of_life(tmp_path: Path) -> None:
             agent.kill()
 
 
+@pytest.mark.long
+def test_a_training_that_hangs_ends_the_signs_of_life(tmp_path: Path) -> None:
+    with service_manager(tmp_path / "notify") as told, LiveFleet(tmp_path, devices=3) as fleet:
+        environment = {
+            "NOTIFY_SOCKET": str(tmp_path / "notify"),
+            "WATCHDOG_USEC": "600000",
+            "EDGEFL_TEST_TRAINING_HANGS": "1",
+        }
+        board = Board(fleet, "d9", "", environment=environment)
+        wait_until(lambda: b"WATCHDOG=1" in told, "signs of life")
+        fleet.submit("first", "--rounds", 1, "--cohort", 4)
+        wait_until(lambda: "training hangs now" in board.process.err, "the training")
+        wait_until(lambda: "no sign of life" in board.process.err, "it is noticed")
+        told.clear()
+        time.sleep(1.0)
+        assert b"WATCHDOG=1" not in told
+        board.process.kill()
+
+
 def test_a_clock_of_before_the_release_is_waited_for_and_nothing_is_trusted(
     tmp_path: Path,
 ) -> None:
