@@ -193,11 +193,12 @@ def test_every_document_is_in_the_index() -> None:
 
 
 def test_scripts_can_be_run_and_parsed() -> None:
-    for name in ("scripts/demo", "scripts/test", ".ci/run"):
+    commands = ("scripts/demo", "scripts/test", "scripts/check-rust", ".ci/run")
+    for name in commands:
         path = ROOT / name
         assert path.stat().st_mode & 0o111, name
         assert path.read_text().startswith("#!/usr/bin/env bash\n"), name
-    for name in ("scripts/demo", "scripts/test", "scripts/lib.sh", ".ci/run"):
+    for name in (*commands, "scripts/lib.sh", "scripts/steps.sh"):
         subprocess.run(["bash", "-n", str(ROOT / name)], check=True)
 
 
