@@ -184,6 +184,7 @@ class CertificateAuthority:
         usage: x509.ExtendedKeyUsage,
         alternatives: x509.SubjectAlternativeName | None = None,
     ) -> Issued:
+        self._require_clock(now)
         serial = x509.random_serial_number()
         until = min(until, self._certificate.not_valid_after_utc).replace(microsecond=0)
         builder = (
@@ -202,6 +203,18 @@ class CertificateAuthority:
         made = builder.sign(self._key, hashes.SHA256())
         der = made.public_bytes(serialization.Encoding.DER)
         return Issued(certificate=der, serial=serial, expires_s=int(until.timestamp()))
+
+    def _require_clock(self, now: datetime.datetime) -> None:
+        """Refuse to make certificates at a time at which nobody could use them."""
+        begins, ends = self._certificate.not_valid_before_utc, self._certificate.not_valid_after_utc
+        if not begins <= now < ends:
+            raise ConfigError(
+                "E-GATEWAY-CLOCK",
+                f"a clock between {begins:%Y-%m-%d} and {ends:%Y-%m-%d}, while this gateway's "
+                "authority is valid",
+                f"{now:%Y-%m-%d %H:%M} UTC",
+                "set this machine's clock; where it is right, set up a new gateway",
+            )
 
     def _authority_id(self) -> x509.AuthorityKeyIdentifier:
         return x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())

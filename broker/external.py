@@ -13,7 +13,7 @@ from edgefl.transport.backoff import Backoff
 from edgefl.transport.base import LinkUp, TransportEvent, Will
 from edgefl.transport.broker_url import BrokerAddress
 from edgefl.transport.mqtt import MqttTransport
-from edgefl.transport.settings import MqttSettings
+from edgefl.transport.settings import BACKOFF_CAP_S, MqttSettings
 from edgefl.transport.tls import TlsSettings
 from edgefl.types import FleetName
 
@@ -57,6 +57,7 @@ class ExternalBroker:
             max_outbox_messages=4096,
             max_outbox_bytes=64 << 20,
             max_inbox_messages=8192,
+            backoff_later_cap_s=BACKOFF_CAP_S,
         )
         will = Will(topic=topics.aggregator(fleet), payload=b"", retain=True)
         self._transport = _Watched(self._settings, will)

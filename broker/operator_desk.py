@@ -177,7 +177,12 @@ class OperatorDesk:
         self._orders.forget_old_answers(now.timestamp())
         if self._tls is None:
             return
-        renewed = self._tls.refresh(self._names, now)
+        try:
+            renewed = self._tls.refresh(self._names, now)
+        except ConfigError as error:
+            # Rounds need no clock: what was made before is shown until it ends.
+            _LOGGER.error("certificates were not made anew: %s", error)
+            return
         if renewed:
             _LOGGER.info("certificates made anew: %s", ", ".join(renewed))
             self._show_certificates()

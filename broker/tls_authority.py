@@ -5,6 +5,7 @@ import datetime
 from broker.certificates import read_request, verify_with_certificate
 from broker.device_authority import Issued
 from broker.tls_folder import TlsFolder
+from edgefl.errors import ConfigError, RemoteProtocolError
 
 
 class TlsAuthority:
@@ -35,10 +36,13 @@ class TlsAuthority:
         """Make a certificate for a request.
 
         Raises:
-            RemoteProtocolError: As `check`.
+            RemoteProtocolError: As `check`; or this machine's clock is wrong.
         """
         now = datetime.datetime.fromtimestamp(now_s, tz=datetime.UTC)
-        return self._folder.authority.issue_device(request, device, now)
+        try:
+            return self._folder.authority.issue_device(request, device, now)
+        except ConfigError as error:  # Whoever asks is not to blame, and must not end the gateway.
+            raise RemoteProtocolError(error.code, error.expected, error.found) from error
 
     def verify(self, certificate: bytes, signature: bytes, content: bytes) -> bool:
         """Tell whether the key of a certificate (DER) made a signature."""

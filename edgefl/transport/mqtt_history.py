@@ -13,6 +13,8 @@ REMINDER_S = 10.0
 OFTEN_UNTIL_S = 600.0
 SELDOM_REMINDER_S = 600.0
 """A board that is away from its network for days should not wear its storage with one line."""
+_MOST_TOLD = 16
+"""A broker could find other words for ever."""
 
 
 class LinkHistory:
@@ -27,7 +29,7 @@ class LinkHistory:
         self._down_since = started_at
         self._reminded_at: float | None = None
         self._quick_loss_count = 0
-        self._last_reason: LinkDownReason | None = None
+        self._told: set[tuple[LinkDownReason, str]] = set()
         self._down = LinkDown(reason=LinkDownReason.UNREACHABLE)
         self._silent_count = 0
         self._was_ever_ready = False
@@ -68,10 +70,23 @@ class LinkHistory:
         elif self._quick_loss_count >= QUICK_LOSSES:
             detail = "closed soon after connecting, again and again: is this id used twice?"
             down = LinkDown(reason=LinkDownReason.TAKEN_OVER, detail=detail)
-        self.is_news = ready_at is not None or down.reason is not self._last_reason
-        self._last_reason = down.reason
+        self.is_news = self._is_news(down, is_ready=ready_at is not None)
         self._down = down
         return down
+
+    def _is_news(self, down: LinkDown, *, is_ready: bool) -> bool:
+        """Tell whether something is said for the first time since the link last stood.
+
+        Several addresses fail in turn, each for a reason of its own, again and again. Of refusals
+        the words count too: a broker that was busy before may say now that this device is out.
+        """
+        if is_ready:
+            self._told.clear()
+        words = down.detail if down.reason is LinkDownReason.REFUSED else ""
+        is_new = (down.reason, words) not in self._told and len(self._told) < _MOST_TOLD
+        if is_new:
+            self._told.add((down.reason, words))
+        return is_ready or is_new
 
     def _judge_silence(self, down: LinkDown, *, is_ready: bool) -> LinkDown:
         """Take what has never said anything, three times in a row, for no broker at all.

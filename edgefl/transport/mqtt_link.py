@@ -131,6 +131,7 @@ class MqttLink:
         backoff = Backoff(
             first_s=settings.backoff_first_s,
             cap_s=settings.backoff_cap_s,
+            later_cap_s=max(settings.backoff_cap_s, settings.backoff_later_cap_s),
             draw=random.random,  # spreads reconnections; guards nothing
         )
         for number in itertools.count():

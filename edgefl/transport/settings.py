@@ -10,6 +10,7 @@ from edgefl.transport.tls import TlsSettings
 MAX_CLIENT_ID_BYTES = 128
 LONGEST_KEEPALIVE_S = 900
 """A quarter of an hour: 96 pings a day. Longer ones outlive most networks' idle limits anyway."""
+BACKOFF_CAP_S = 2.0
 _DAY_S = 86_400
 
 
@@ -35,7 +36,9 @@ class MqttSettings:
             connections sooner. The broker gives up at 1.5 times this.
         connect_timeout_s: Bound on the TCP connection and again on the broker's answer.
         backoff_first_s: Upper end of the first pause between attempts.
-        backoff_cap_s: Upper end of every pause.
+        backoff_cap_s: Upper end of every pause in the first ten minutes of waiting. A gateway that
+            starts anew waits 15 s for those who were in its round.
+        backoff_later_cap_s: Upper end of every pause after that.
         session_expiry_s: How long the broker shall keep subscriptions and messages for a client
             that is away. MQTT 5 takes nothing said as 0; 3.1.1 has only the broker's own setting.
         clean_start: Begin with an empty session, and leave none behind.
@@ -60,7 +63,8 @@ class MqttSettings:
     keepalive_s: int = 60
     connect_timeout_s: float = 5.0
     backoff_first_s: float = 0.1
-    backoff_cap_s: float = 2.0
+    backoff_cap_s: float = BACKOFF_CAP_S
+    backoff_later_cap_s: float = 60.0
     session_expiry_s: int = _DAY_S
     clean_start: bool = False
     acknowledges_late: bool = False

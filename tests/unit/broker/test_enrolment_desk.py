@@ -484,3 +484,11 @@ def test_boards_push_nobody_off_the_revocation_list_and_the_operator_finds_room(
     lab.ask(Board("d2"), token)
     assert done(order(lab, Verb.REVOKE, "d2")).is_done
     assert revoked < lab.desk.revocations().serials
+
+
+def test_while_the_gateways_clock_is_wrong_a_board_is_told_so_and_nothing_ends(lab: Lab) -> None:
+    token = lab.token(is_preauthorised=True, life=datetime.timedelta(days=365))
+    right, lab.now = lab.now, lab.now - datetime.timedelta(days=20_000)
+    assert "E-GATEWAY-CLOCK" in lab.ask(Board("d1"), token).reason
+    lab.now = right
+    assert lab.ask(Board("d1"), token).state is EnrolmentState.ACCEPTED

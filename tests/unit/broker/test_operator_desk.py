@@ -194,3 +194,11 @@ def test_an_order_that_was_done_before_a_crash_is_not_done_again(tmp_path: Path)
         assert (done.is_done, done.code) == (True, "")
         assert TlsFolder(tmp_path).authority.fingerprint == authority
         assert (TlsFolder(tmp_path).previous is None) is not begins
+
+
+def test_a_clock_that_jumps_ends_no_gateway(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    place.desk.look()
+    place.now += datetime.timedelta(days=74 * 365)
+    place.desk.look()
+    assert "E-GATEWAY-CLOCK" in caplog.text
+    assert place.link.shown == []

@@ -124,3 +124,12 @@ def issuer(path: Path) -> x509.Name:
 
 def issuer_name(authority: bytes) -> x509.Name:
     return x509.load_pem_x509_certificate(authority).subject
+
+
+@pytest.mark.parametrize("years", [-56, 74])
+def test_a_clock_that_is_years_off_makes_no_certificates(tmp_path: Path, years: int) -> None:
+    tls = make(tmp_path)
+    before = tls.server_file.read_bytes()
+    with pytest.raises(ConfigError, match="E-GATEWAY-CLOCK"):
+        tls.refresh(["other.local"], NOW + years * 365 * DAY)
+    assert tls.server_file.read_bytes() == before

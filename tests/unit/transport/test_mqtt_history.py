@@ -75,6 +75,28 @@ def test_only_the_first_failure_of_a_row_is_news():
     assert news == [True, False, False, True]
 
 
+def test_addresses_that_fail_in_turn_each_for_its_reason_are_told_once() -> None:
+    past = history()
+    news = []
+    tls = LinkDown(reason=LinkDownReason.TLS, detail="time: the clock says 2100")
+    for k in range(6):
+        down = UNREACHABLE if k % 2 else tls
+        past.record(down, ready_at=None, had_session=False, now=float(k), blame_count=0)
+        news.append(past.is_news)
+    assert news == [True, True, False, False, False, False]
+
+
+def test_another_refusal_is_told_and_endless_ones_are_not() -> None:
+    past = history()
+    told = []
+    for words in ("busy", "busy", "revoked", *(f"word {k}" for k in range(100))):
+        down = LinkDown(reason=LinkDownReason.REFUSED, detail=words)
+        past.record(down, ready_at=None, had_session=False, now=1.0, blame_count=0)
+        told.append(past.is_news)
+    assert told[:3] == [True, False, True]
+    assert sum(told) == 16
+
+
 def reminders(caplog, seconds: range) -> list[str]:
     past = history()
     with caplog.at_level(logging.WARNING):

@@ -90,6 +90,19 @@ def test_backoff_doubles_to_its_cap_and_begins_again():
     assert round(backoff.next_delay_s(), 3) == 0.1
 
 
+def test_after_ten_minutes_pauses_grow_to_a_minute():
+    backoff = Backoff(first_s=0.1, cap_s=2.0, draw=lambda: 0.5, later_cap_s=60.0)
+    waited_s, pauses = 0.0, []
+    while waited_s < 600:
+        pauses.append(backoff.next_delay_s())
+        waited_s += pauses[-1]
+    assert max(pauses) == 1.5
+    assert [backoff.next_delay_s() for _ in range(7)] == [3.0, 6.0, 12.0, 24.0, 45.0, 45.0, 45.0]
+    backoff.reset()
+    assert backoff.next_delay_s() < 0.1, "a link that stood begins anew"
+    assert max(backoff.next_delay_s() for _ in range(20)) == 1.5
+
+
 def test_backoff_jitter_stays_within_half_and_whole():
     low = Backoff(first_s=1.0, cap_s=1.0, draw=lambda: 0.0)
     assert low.next_delay_s() == 0.5
