@@ -184,7 +184,6 @@ class CertificateAuthority:
         usage: x509.ExtendedKeyUsage,
         alternatives: x509.SubjectAlternativeName | None = None,
     ) -> Issued:
-        self._require_clock(now)
         serial = x509.random_serial_number()
         until = min(until, self._certificate.not_valid_after_utc).replace(microsecond=0)
         builder = (
@@ -204,8 +203,12 @@ class CertificateAuthority:
         der = made.public_bytes(serialization.Encoding.DER)
         return Issued(certificate=der, serial=serial, expires_s=int(until.timestamp()))
 
-    def _require_clock(self, now: datetime.datetime) -> None:
-        """Refuse to make certificates at a time at which nobody could use them."""
+    def require_clock(self, now: datetime.datetime) -> None:
+        """Refuse a time at which nobody could use a certificate of this authority.
+
+        Raises:
+            ConfigError: E-GATEWAY-CLOCK.
+        """
         begins, ends = self._certificate.not_valid_before_utc, self._certificate.not_valid_after_utc
         if not begins <= now < ends:
             raise ConfigError(

@@ -40,9 +40,10 @@ class TlsAuthority:
         """
         now = datetime.datetime.fromtimestamp(now_s, tz=datetime.UTC)
         try:
-            return self._folder.authority.issue_device(request, device, now)
+            self._folder.authority.require_clock(now)
         except ConfigError as error:  # Whoever asks is not to blame, and must not end the gateway.
             raise RemoteProtocolError(error.code, error.expected, error.found) from error
+        return self._folder.authority.issue_device(request, device, now)
 
     def verify(self, certificate: bytes, signature: bytes, content: bytes) -> bool:
         """Tell whether the key of a certificate (DER) made a signature."""

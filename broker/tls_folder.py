@@ -135,17 +135,21 @@ class TlsFolder:
         """Renew what ends soon or is for other names; return what was renewed.
 
         Raises:
-            ConfigError: E-HOST-NAME.
+            ConfigError: E-HOST-NAME; E-GATEWAY-CLOCK.
             StorageError: A file cannot be written.
         """
         _write(self.trusted_file, b"".join(a.certificate for a in self.authorities), 0o644)
         # Devices that were not heard since a rotation know the previous authority only.
         signer = self.previous or self.authority
         renewed = []
-        if self._is_due(self.server_file, now) or _other_hosts(self.server_file, hosts):
+        is_server_due = self._is_due(self.server_file, now) or _other_hosts(self.server_file, hosts)
+        is_aggregator_due = self._is_due(self.aggregator_file, now)
+        if is_server_due or is_aggregator_due:
+            signer.require_clock(now)
+        if is_server_due:
             _write_pair(self.server_file, signer.issue_server(hosts, now))
             renewed.append("server")
-        if self._is_due(self.aggregator_file, now):
+        if is_aggregator_due:
             _write_pair(self.aggregator_file, signer.issue_client(AGGREGATOR, now))
             renewed.append(AGGREGATOR)
         return renewed

@@ -43,6 +43,7 @@ def make_token(
         fingerprints: Accept boards with these identity keys.
     """
     name = CLAIM_PREFIX + secrets.token_hex(_NAME_BYTES)
+    authority.require_clock(now)
     pair = authority.issue_claim(name, now, now + life)
     certificate = pem_to_der(pair.certificate)
     token = ClaimToken(
