@@ -64,17 +64,19 @@ def run_enrol(options: argparse.Namespace) -> int:
     """Enrol, or only make the key."""
     from edgefl.agent.enrolled import TlsFiles, read_enrolled
     from edgefl.agent.identity import load_identity
+    from edgefl.agent.recovery import keep_copy, open_state
     from edgefl.cli.agent_run import STATE_FILE
-    from edgefl.storage.sqlite import open_sqlite
 
     if options.wait_s is not None and not options.wait_s > 0:
         raise ConfigError("E-WAIT", "a time to wait above 0 s", str(options.wait_s))
     state_dir = options.state or default_state_dir("agent")
     known = read_enrolled(state_dir)
     device = _device(options.device or (None if known is None else known.device))
-    store = open_sqlite(state_dir / STATE_FILE, namespace="agent")
+    path = state_dir / STATE_FILE
+    store = open_state(path, wall_clock_s=time.time())
     try:
         identity = load_identity(store, device)
+        keep_copy(path, store)  # The gateway knows this identity from now on.
         if options.key_only:
             _show(options, _facts(identity), [_key_line(identity)])
             return 0
@@ -82,6 +84,7 @@ def run_enrol(options: argparse.Namespace) -> int:
         token = _token(options.token, files)
         applicant = _applicant(options.gateway, identity, token, files)
         pin_gateway(store, token.gateway_key)
+        keep_copy(path, store)
         return _enrol(options, applicant)
     finally:
         store.close()

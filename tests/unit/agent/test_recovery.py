@@ -1,5 +1,6 @@
 """A damaged state file: the identity stays, and the account of spent privacy counts as lost."""
 
+import json
 import os
 import stat
 from pathlib import Path
@@ -13,6 +14,7 @@ from edgefl.agent.entropy import HedgedEntropy
 from edgefl.agent.identity import load_identity
 from edgefl.agent.recovery import COPY_FILE, open_state, set_copy_aside
 from edgefl.agent.spend import DeviceSpend, forget
+from edgefl.cli.main import main
 from edgefl.errors import RemoteProtocolError, StorageError
 from edgefl.privacy.plan import PrivacyPlan, PrivacyPolicy
 from edgefl.storage.sqlite import SqliteStore, open_sqlite
@@ -150,3 +152,14 @@ def test_no_bytes_of_a_copy_raise_anything(
     folder = tmp_path_factory.mktemp("state")
     (folder / COPY_FILE).write_bytes(content)
     open_state(folder / "agent.sqlite", wall_clock_s=0.0).close()
+
+
+def test_an_identity_has_its_copy_from_enrolment_on(tmp_path: Path, capsys) -> None:
+    """What the gateway has let in must not be lost before the first run."""
+    words = ["agent", "enrol", "--key-only", "--device", "d1", "--state", str(tmp_path), "--json"]
+    assert main(words) == 0
+    key = json.loads(capsys.readouterr().out)["identity_key"]
+    (tmp_path / "agent.sqlite").write_bytes(b"no database at all" * 400)
+    assert main(words) == 0
+    assert json.loads(capsys.readouterr().out)["identity_key"] == key
+    assert (tmp_path / "agent.sqlite.damaged-1").exists()
