@@ -76,6 +76,10 @@ class OperatorDesk:
 
     # ------------------------------------------------------------ from files
 
+    def knows(self, claim: str) -> bool:
+        """Tell whether the last look has found a token of this name."""
+        return self._claims is not None and claim in self._claims
+
     def look(self) -> list[EnrolmentEvent]:
         """Return what is new; blocks for the disk."""
         events: list[EnrolmentEvent] = []

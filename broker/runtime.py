@@ -115,6 +115,7 @@ class GatewayRuntime:
         self._operator = operator
         self._events = EventBatches(time.monotonic)
         self._has_found_tasks = asyncio.Event()
+        self._looking = asyncio.Lock()
         self._disk = ThreadPoolExecutor(max_workers=1, thread_name_prefix="state")
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="gateway")
         self._tasks: dict[str, SubmittedTask] = {}
@@ -137,8 +138,7 @@ class GatewayRuntime:
         settings = self._settings
         await self._link.start()
         self._operator.use(self._link)
-        for event in await asyncio.to_thread(self._operator.look):
-            await self._events.put(event)
+        await self._look_for_orders()
         transport = self._link.transport
         with _open_log(settings.state_dir / "events.jsonl") as log:
             self._log = log
@@ -226,6 +226,10 @@ class GatewayRuntime:
         await self._has_found_tasks.wait()
         async for event in transport.events():
             if isinstance(event, Inbound):
+                claim = topics.claim_of(event.topic)
+                if claim is not None and not self._operator.knows(claim):
+                    # A script may come with a token that it has made just now.
+                    await self._look_for_orders()
                 await self._events.put(
                     Arrived(topic=event.topic, payload=event.payload, ticket=event.ticket)
                 )
@@ -253,9 +257,14 @@ class GatewayRuntime:
             roster = await asyncio.to_thread(self._roster_folder.read_new_roster)
             if roster is not None:
                 await self._events.put(RosterBrought(content=roster))
+            await self._look_for_orders()
+            await asyncio.sleep(_SCAN_S)
+
+    async def _look_for_orders(self) -> None:
+        """Pass on tokens and orders that are new; one look at a time."""
+        async with self._looking:
             for event in await asyncio.to_thread(self._operator.look):
                 await self._events.put(event)
-            await asyncio.sleep(_SCAN_S)
 
     async def _look_for_wish(self, name: str) -> None:
         """Pass on what the operator wants of a task; first of all, so that a paused one waits."""

@@ -59,8 +59,12 @@ def test_5000_devices_connect_sleep_and_come_back(tmp_path: Path) -> None:
         print(f"{grown / CONNECTIONS / 1000:.1f} kB for each connection")
         assert grown <= CONNECTIONS * _KB_EACH * 1000
         fleet.ask("leave")
+        began_s = time.monotonic()
         fleet.ask("connect", count=CONNECTIONS)
+        took_s = time.monotonic() - began_s
         said = fleet.ask("heard")
+        peak = own_figures.memory_of(gateway.process_id)["peak_bytes"]
+        print(f"all back after {took_s:.1f} s; the gateway took {peak / 1e6:.0f} MB at most")
         assert (number(said, "lost"), number(said, "present")) == (0, CONNECTIONS)
         assert gateway.is_running
     finally:
