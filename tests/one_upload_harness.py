@@ -9,12 +9,12 @@ from dataclasses import replace
 from edgefl.errors import ConfigError, EdgeflError
 from edgefl.protocol import topics
 from edgefl.protocol.certificate import CertificateSignature
+from edgefl.protocol.device_epoch import DeviceEpoch
 from edgefl.protocol.envelope import (
+    Envelope,
     Header,
     open_envelope,
-    require_aggregator_message,
     require_device_message,
-    seal_envelope,
 )
 from edgefl.protocol.epoch_events import PersistEpoch
 from edgefl.protocol.events import AggregatorSaid, Persist, SendUp
@@ -40,16 +40,12 @@ from edgefl.protocol.one_upload_sharing import (
 )
 from edgefl.protocol.one_upload_sizes import DepositTerms, one_upload_thresholds
 from edgefl.protocol.one_upload_state import OneUploadState
-from edgefl.protocol.plan import TrainingPlan
 from edgefl.protocol.reasons import AdversaryClass, RoundMode
 from edgefl.protocol.round_messages import Call, RevealedShares, SurvivorVote
-from edgefl.protocol.round_setup import RoundSetup
 from edgefl.protocol.session_graph import SessionGraph
 from edgefl.types import DeviceId
 from tests.epoch_harness import DAY, FLEET
 from tests.round_boards import (
-    LEDGER_HEAD,
-    LIMITS,
     MASK_KEYS,
     POLICY,
     Device,
@@ -129,11 +125,7 @@ class OneUploadHarness(RoundHarness):
 
     def start_attempt(self, offline: frozenset[str] = frozenset()) -> None:
         """Start the round of the next index with whoever has deposited for it."""
-        self.attempt += 1
-        self.timer_s: float | None = None
-        self.charges, self.unmask_jobs = [], []
-        self.outcome = None
-        self.was_charged = False
+        self._count_attempt()
         if self.attempt == 1:
             self._make_book(0)
             for name in sorted(self.devices.keys() - self._without_deposit):
@@ -151,30 +143,13 @@ class OneUploadHarness(RoundHarness):
         )
         self._carry_out(self.aggregator.begin(self.now_s))
 
-    def setup(self) -> RoundSetup:
-        return RoundSetup(
-            fleet=FLEET,
-            call=Call(
-                task="count",
-                round_number=1,
-                attempt=self.attempt,
-                mode=RoundMode.ONE_UPLOAD,
-                key_epoch=self.keys.epoch.key_epoch,
-                key_index=self.attempt - 1,
-                nonce=bytes(32),
-                closes_in_ms=0,
-            ),
-            keys=self.keys,
-            population=self.deposits.devices,
-            adversary=self.adversary,
-            corrupt_permille=self.corrupt_permille,
-            drop_permille=self.drop_permille,
-            privacy=self.privacy,
-            training=TrainingPlan(local_epochs=1, batch_size=4, learning_rate=0.1),
-            bundle_sha256=bytes(32),
-            parameters_sha256=bytes(32),
-            ledger_head=LEDGER_HEAD,
-            limits=LIMITS,
+    @property
+    def called(self) -> frozenset[str]:
+        return self.deposits.devices
+
+    def next_call(self) -> Call:
+        return replace(
+            super().next_call(), mode=RoundMode.ONE_UPLOAD, nonce=bytes(32), closes_in_ms=0
         )
 
     def _make_book(self, index: int) -> DepositBook:
@@ -199,14 +174,7 @@ class OneUploadHarness(RoundHarness):
             return
         super()._deliver_up(packet)
 
-    def _deliver_down(self, packet: Packet) -> None:
-        device = self.devices[packet.device]
-        if not device.has_power:
-            return
-        self.settle(device)
-        envelope = open_envelope(topics.downlink(FLEET, DeviceId(device.name)), packet.payload)
-        envelope.require_signed_by(self.gateway_key.public_key)
-        message = require_aggregator_message(envelope.message)
+    def _take_down(self, device: Device, envelope: Envelope, message: AggregatorMessage) -> None:
         if isinstance(message, DepositCall):
             self.deposit(device, message)
             return
@@ -284,13 +252,15 @@ class OneUploadHarness(RoundHarness):
 
     # ------------------------------------------------------------ the devices
 
-    def restored(self, device: Device, flash: bytes) -> OneUploadRound:
+    def restored(
+        self, device: Device, flash: bytes, epoch: DeviceEpoch | None = None
+    ) -> OneUploadRound:
         return OneUploadRound.restore(
             flash,
             spooled=device.spool,
             identity=device.identity,
             entropy=device.entropy,
-            epoch=device.epoch,
+            epoch=epoch or device.epoch,
         )
 
     def work(self, device: Device) -> None:
@@ -308,13 +278,8 @@ class OneUploadHarness(RoundHarness):
 
     def _persist(self, device: Device, effect: Persist) -> None:
         device.persist(effect)
-        machine = OneUploadRound.restore(
-            effect.snapshot,
-            spooled=device.spool,
-            identity=device.identity,
-            entropy=device.entropy,
-            epoch=restored_epoch(device.identity, device.epoch_flash),
-        )
+        stored_epoch = restored_epoch(device.identity, device.epoch_flash)
+        machine = self.restored(device, effect.snapshot, stored_epoch)
         last = machine.last_message()
         if last is not None:
             device.persisted.add(bytes_of(last))
@@ -335,11 +300,6 @@ class OneUploadHarness(RoundHarness):
             sender=device.name,
         )
         self._send(device, header, message)
-
-    def _send(self, device: Device, header: Header, message: DeviceMessage) -> None:
-        topic = topics.uplink(FLEET, DeviceId(device.name))
-        payload = seal_envelope(device.identity.signing_key, topic, header, message)
-        self.packets.append(Packet(device=device.name, payload=payload, goes_up=True))
 
     def _record(self, device: Device, session_id: bytes, message: DeviceMessage) -> None:
         device.sent.append((session_id, message))

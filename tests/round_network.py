@@ -8,7 +8,7 @@ import numpy as np
 
 from edgefl._native import SigningKey
 from edgefl.errors import RemoteProtocolError
-from edgefl.protocol import masked_input, topics, unmasking
+from edgefl.protocol import topics, unmasking
 from edgefl.protocol.aggregator import AggregatorRound
 from edgefl.protocol.device import DeviceIdentity, DeviceRound
 from edgefl.protocol.envelope import (
@@ -21,7 +21,6 @@ from edgefl.protocol.envelope import (
     require_device_message,
     seal_envelope,
 )
-from edgefl.protocol.epoch_events import PersistEpoch
 from edgefl.protocol.events import (
     AggregatorEffect,
     AggregatorEvent,
@@ -32,50 +31,38 @@ from edgefl.protocol.events import (
     DeviceOffline,
     DeviceOnline,
     DeviceSaid,
-    Masked,
-    MaskJob,
-    Persist,
-    Refused,
     RoundFinished,
     SendDown,
-    SendUp,
     SetTimer,
     TimerFired,
-    Trained,
-    TrainJob,
     UnmaskJob,
 )
-from edgefl.protocol.messages import AggregatorMessage, DeviceMessage
+from edgefl.protocol.messages import AggregatorMessage
 from edgefl.protocol.plan import TrainingPlan
 from edgefl.protocol.reasons import AbortReason, AdversaryClass, DropReason, Phase, RoundMode
 from edgefl.protocol.round_messages import (
     Call,
-    MaskedInput,
-    RevealedShares,
     UnmaskRequest,
 )
 from edgefl.protocol.round_setup import RoundSetup
-from edgefl.types import DeviceId, RingVector, Update
+from edgefl.types import DeviceId
 from tests.epoch_harness import DAY, FLEET, signing_key
 from tests.round_boards import (
     LEDGER_HEAD,
     LIMITS,
-    MOST_EXAMPLES,
     POLICY,
     Device,
     InsecureEntropy,
     Packet,
-    bytes_of,
-    kinds_revealed,
     least_floor,
     opened_epoch,
     privacy_plan,
     restored_epoch,
-    ring_vector_of,
 )
+from tests.round_devices import RoundDevices
 
 
-class RoundNetwork:
+class RoundNetwork(RoundDevices):
     """n devices, one aggregator, and the network between them.
 
     Args:
@@ -85,9 +72,6 @@ class RoundNetwork:
         offline: Devices that are called and known to be gone.
 
     Attributes:
-        vectors: Ring vector by the packed masked input that hides it, recomputed from the seeds.
-        hidden: (update, weight) by the same.
-        revealed_kinds: By (session, owner), the kinds of share that devices sent of it.
         charged_survivors: Survivors of every attempt that came as far as a charge.
     """
 
@@ -107,6 +91,7 @@ class RoundNetwork:
         absent: frozenset[str] = frozenset(),
         offline: frozenset[str] = frozenset(),
     ) -> None:
+        super().__init__()
         self.adversary = adversary
         self.corrupt_permille, self.drop_permille = corrupt_permille, drop_permille
         n_called = n_devices - len(absent)
@@ -129,11 +114,6 @@ class RoundNetwork:
             for index, name in enumerate(self.keys.devices)
         }
         self.devices = {name: device for name, device in self.members.items() if name not in absent}
-        self.packets: list[Packet] = []
-        self.vectors: dict[bytes, RingVector] = {}
-        self.hidden: dict[bytes, tuple[Update, int]] = {}
-        self.revealed_kinds: dict[tuple[bytes, int], set[str]] = {}
-        self.masked_versions: dict[tuple[bytes, str], set[bytes]] = {}
         self.charged_survivors: list[int] = []
         self.bad_messages: list[tuple[str, RemoteProtocolError]] = []
         self.attempt = 0
@@ -154,17 +134,20 @@ class RoundNetwork:
 
     def start_attempt(self, offline: frozenset[str] = frozenset()) -> None:
         """Call the next attempt. Packets of earlier ones stay on their way."""
+        self._count_attempt()
+        self.opened_with = self.setup()
+        self.aggregator = self.new_aggregator(offline)
+        for name in self.devices:
+            self._send_down(name, self.aggregator.call)
+        self._carry_out(self.aggregator.begin(self.now_s))
+
+    def _count_attempt(self) -> None:
         self.attempt += 1
         self.timer_s: float | None = None
         self.charges: list[Charge] = []
         self.unmask_jobs: list[UnmaskJob] = []
         self.outcome: RoundFinished | None = None
         self.was_charged = False
-        self.opened_with = self.setup()
-        self.aggregator = self.new_aggregator(offline)
-        for name in self.devices:
-            self._send_down(name, self.aggregator.call)
-        self._carry_out(self.aggregator.begin(self.now_s))
 
     def new_aggregator(self, offline: frozenset[str]) -> AggregatorRound:
         """Return the aggregator's half of the attempt, from its beginning."""
@@ -176,18 +159,9 @@ class RoundNetwork:
         """Return the gateway's decisions for the attempt."""
         return RoundSetup(
             fleet=FLEET,
-            call=Call(
-                task="count",
-                round_number=1,
-                attempt=self.attempt,
-                mode=RoundMode.SECAGG,
-                key_epoch=self.keys.epoch.key_epoch,
-                key_index=self.attempt - 1,
-                nonce=self._gateway_entropy.fresh_bytes(),
-                closes_in_ms=30_000,
-            ),
+            call=self.next_call(),
             keys=self.keys,
-            population=frozenset(self.devices),
+            population=self.called,
             adversary=self.adversary,
             corrupt_permille=self.corrupt_permille,
             drop_permille=self.drop_permille,
@@ -197,6 +171,24 @@ class RoundNetwork:
             parameters_sha256=bytes(32),
             ledger_head=LEDGER_HEAD,
             limits=LIMITS,
+        )
+
+    @property
+    def called(self) -> frozenset[str]:
+        """Devices that the attempt may have."""
+        return frozenset(self.devices)
+
+    def next_call(self) -> Call:
+        """Return the attempt's call."""
+        return Call(
+            task="count",
+            round_number=1,
+            attempt=self.attempt,
+            mode=RoundMode.SECAGG,
+            key_epoch=self.keys.epoch.key_epoch,
+            key_index=self.attempt - 1,
+            nonce=self._gateway_entropy.fresh_bytes(),
+            closes_in_ms=30_000,
         )
 
     def tell(self, event: AggregatorEvent) -> None:
@@ -306,7 +298,10 @@ class RoundNetwork:
         self.settle(device)
         envelope = open_envelope(topics.downlink(FLEET, DeviceId(device.name)), packet.payload)
         envelope.require_signed_by(self.gateway_key.public_key)
-        message = require_aggregator_message(envelope.message)
+        self._take_down(device, envelope, require_aggregator_message(envelope.message))
+
+    def _take_down(self, device: Device, envelope: Envelope, message: AggregatorMessage) -> None:
+        """Let a device take a message of the gateway."""
         if isinstance(message, Call):
             self._answer(device, message)
             return
@@ -355,131 +350,3 @@ class RoundNetwork:
         self.packets = [packet for packet in self.packets if not packet.goes_up]
         self.deliver_all()
         self.packets = going_up + self.packets
-
-    # ------------------------------------------------------------ the devices
-
-    def step(self, device: Device) -> None:
-        """Carry out a device's next effect."""
-        if not device.effects:
-            return
-        effect = device.effects.popleft()
-        if isinstance(effect, Persist):
-            self._persist(device, effect)
-        elif isinstance(effect, PersistEpoch):
-            device.persist_epoch(effect.snapshot)
-        elif isinstance(effect, SendUp):
-            self._send_up(device, effect.message)
-        elif isinstance(effect, TrainJob | MaskJob):
-            device.jobs.append(effect)
-        elif isinstance(effect, Refused):
-            device.refused.append(effect.error)
-        else:
-            device.finished.append(effect)
-            device.flash = None
-            device.machine = None
-            device.jobs.clear()
-
-    def settle(self, device: Device) -> None:
-        """Carry out all of a device's effects."""
-        while device.effects:
-            self.step(device)
-
-    def work(self, device: Device) -> None:
-        """Finish a device's oldest job."""
-        if not device.jobs or device.machine is None:
-            return
-        self.settle(device)
-        if not device.jobs or device.machine is None:
-            return  # What was settled ended the round, or the device.
-        job = device.jobs.pop(0)
-        event = self._train(device, job) if isinstance(job, TrainJob) else self._mask(device, job)
-        device.effects.extend(device.machine.handle(event))
-
-    def crash(self, device: Device) -> None:
-        """Take away power: what was not carried out is lost, flash stays."""
-        device.machine = None
-        device.effects.clear()
-        device.jobs.clear()
-        device.epoch = restored_epoch(device.identity, device.epoch_flash)
-
-    def restart(self, device: Device) -> None:
-        """Give power again: go on from flash."""
-        if device.machine is not None or device.flash is None or device.is_silent:
-            return
-        machine = self.restored(device, device.flash)
-        if machine.phase.is_final:
-            return
-        device.machine = machine
-        device.effects.extend(machine.resume())
-
-    def restored(self, device: Device, flash: bytes) -> DeviceRound:
-        """Return the round that a device goes on with after a restart."""
-        return DeviceRound.restore(
-            flash,
-            spooled=device.spool,
-            identity=device.identity,
-            policy=device.policy,
-            entropy=device.entropy,
-            epoch=device.epoch,
-            gateway_key=self.gateway_key.public_key,
-            today=DAY,
-        )
-
-    def _persist(self, device: Device, effect: Persist) -> None:
-        device.persist(effect)
-        machine = DeviceRound.restore(
-            effect.snapshot,
-            spooled=device.spool,
-            identity=device.identity,
-            policy=device.policy,
-            entropy=device.entropy,
-            epoch=device.epoch_on_flash,
-            gateway_key=self.gateway_key.public_key,
-            today=DAY,
-        )
-        device.last_attempt = machine.call.attempt
-        device.persisted.add(bytes_of(machine.last_message()))
-
-    def _send_up(self, device: Device, message: DeviceMessage) -> None:
-        assert bytes_of(message) in device.persisted, "sent before it was persisted"
-        machine = device.machine
-        assert machine is not None
-        session_id = NO_SESSION if machine.plan is None else machine.plan.session_id
-        self._record(device, session_id, message)
-        header = Header(
-            session_id=session_id,
-            round_number=machine.call.round_number,
-            attempt=machine.call.attempt,
-            sender=device.name,
-        )
-        payload = seal_envelope(
-            device.identity.signing_key,
-            topics.uplink(FLEET, DeviceId(device.name)),
-            header,
-            message,
-        )
-        self.packets.append(Packet(device=device.name, payload=payload, goes_up=True))
-
-    def _record(self, device: Device, session_id: bytes, message: DeviceMessage) -> None:
-        device.sent.append((session_id, message))
-        if isinstance(message, MaskedInput):
-            versions = self.masked_versions.setdefault((session_id, device.name), set())
-            versions.add(message.packed)
-        if isinstance(message, RevealedShares):
-            assert device.flash is not None
-            for owner, kind in kinds_revealed(device, device.flash, message).items():
-                self.revealed_kinds.setdefault((session_id, owner), set()).add(kind)
-
-    def _train(self, device: Device, job: TrainJob) -> Trained:
-        # A device that trains again after a crash gets another update, as with shuffled batches.
-        update = device.rng.normal(size=job.plan.dimension).astype(np.float32)
-        return Trained(update=update, examples=int(device.rng.integers(1, MOST_EXAMPLES + 1)))
-
-    def _mask(self, device: Device, job: MaskJob) -> Masked:
-        plan = job.plan
-        assert self.keys.devices[plan.epoch_positions[job.own]] == device.name
-        values = ring_vector_of(job)
-        masked = masked_input.run(job)
-        self.vectors[masked.packed] = values
-        self.hidden[masked.packed] = (job.update, job.weight)
-        return masked
