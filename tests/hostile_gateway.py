@@ -9,8 +9,9 @@ from edgefl.protocol.peer_proof import PeerProof
 from edgefl.protocol.reasons import AdversaryClass, LeaveReason, Phase
 from edgefl.protocol.round_messages import PlanAnnouncement, RevealedShares, SharedKeys
 from tests.device_fixtures import CURIOUS, LIAR
-from tests.device_harness import Device, Table
+from tests.device_harness import Table
 from tests.epoch_harness import FLEET, signing_key
+from tests.played_device import Device
 
 VICTIM = "d00"
 SEMI = AdversaryClass.SEMI_MALICIOUS

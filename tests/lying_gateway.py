@@ -52,8 +52,9 @@ from edgefl.protocol.session_graph import SessionGraph
 from edgefl.protocol.session_keys import call_id_of
 from edgefl.protocol.thresholds import thresholds_for
 from edgefl.protocol.wire import encode_bitmap
-from tests.device_harness import LIAR, Device, Table
+from tests.device_harness import LIAR, Table
 from tests.epoch_harness import FLEET, signing_key
+from tests.played_device import Device
 from tests.round_watch import KEY, SEED, RoundWatch
 
 MASK_KEYS = 8

@@ -28,9 +28,9 @@ from edgefl.transport.core_events import Publish
 from edgefl.transport.mqtt import MqttTransport
 from edgefl.transport.settings import MqttSettings
 from edgefl.types import DeviceId, FleetName
-from tests.device_fixtures import POLICY
 from tests.integration.brokers import mosquitto, stock_mosquitto, until
 from tests.integration.real import Process, agent_words, submit_words, wait_until
+from tests.round_boards import POLICY
 
 FLEET, DEVICE = FleetName("test"), DeviceId("d1")
 LIMITS = IntakeLimits()

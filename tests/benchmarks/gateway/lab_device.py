@@ -20,7 +20,7 @@ from edgefl.transfer.packets import read_down
 from edgefl.transport.core_events import Publish
 from tests.benchmarks.gateway.lab_fleet import FLEET, client_id, device_name, header, signing_key
 from tests.benchmarks.peers.mqtt_wire import MqttWire, connect
-from tests.device_fixtures import POLICY
+from tests.round_boards import POLICY
 
 _TICK_S = 0.25
 

@@ -19,7 +19,7 @@ from edgefl.errors import RemoteProtocolError, StorageError
 from edgefl.privacy.plan import PrivacyPlan, PrivacyPolicy
 from edgefl.storage.sqlite import SqliteStore, open_sqlite
 from edgefl.types import DeviceId
-from tests.device_fixtures import privacy_plan
+from tests.round_boards import privacy_plan
 
 D1 = DeviceId("d1")
 POLICY = PrivacyPolicy(max_epsilon=1e9)

@@ -23,9 +23,10 @@ from edgefl.storage.memory import MemoryFile, MemoryStore
 from edgefl.storage.sqlite import open_sqlite
 from edgefl.transport.core_events import Arrived, LinkRestored, Publish
 from edgefl.types import DeviceId, FleetName
-from tests.device_fixtures import GATEWAY, POLICY, TODAY
+from tests.device_fixtures import GATEWAY, TODAY
 from tests.device_harness import Table
 from tests.epoch_harness import FLEET, CountedSeeds, signing_key
+from tests.round_boards import POLICY
 
 DEVICE = DeviceId("d00")
 HOME = FleetName(FLEET)

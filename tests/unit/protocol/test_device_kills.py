@@ -15,8 +15,9 @@ from edgefl.protocol.round_messages import (
     SurvivorVote,
 )
 from tests.device_fixtures import CURIOUS, LIAR
-from tests.device_harness import Device, Table
+from tests.device_harness import Table
 from tests.hostile_gateway import small, small_in
+from tests.played_device import Device
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,8 +27,9 @@ from edgefl.protocol.round_messages import (
 from edgefl.protocol.wire import as_body, decode, encode
 from edgefl.types import Update
 from tests.device_fixtures import LIAR
-from tests.device_harness import Device, Table
+from tests.device_harness import Table
 from tests.hostile_gateway import SEMI, VICTIM, announce, small, small_in, sparse_in
+from tests.played_device import Device
 
 DIMENSION = 7
 

@@ -17,8 +17,9 @@ from edgefl.protocol.round_messages import (
     SurvivorVote,
 )
 from tests.device_fixtures import LIAR
-from tests.device_harness import Device, Table
+from tests.device_harness import Table
 from tests.hostile_gateway import small, small_in
+from tests.played_device import Device
 
 OPEN_PHASES = [phase for phase in Phase if not phase.is_final]
 N_FIELDS = 15

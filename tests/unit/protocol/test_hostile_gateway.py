@@ -22,7 +22,7 @@ from edgefl.protocol.round_messages import (
     SurvivorVote,
 )
 from edgefl.protocol.wire import encode_bitmap
-from tests.device_fixtures import LIAR, POLICY, privacy_plan
+from tests.device_fixtures import LIAR
 from tests.device_harness import Table
 from tests.epoch_harness import DAY, ENROLMENT, FLEET, entry_of, signing_key
 from tests.hostile_gateway import (
@@ -38,6 +38,7 @@ from tests.hostile_gateway import (
     sparse_in,
     with_proof,
 )
+from tests.round_boards import POLICY, privacy_plan
 
 
 @pytest.mark.parametrize("make", [small, lambda: small(SEMI), lambda: small(LIAR), sparse])

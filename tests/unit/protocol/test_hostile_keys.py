@@ -26,8 +26,8 @@ from edgefl.protocol.round_messages import (
 )
 from edgefl.protocol.wire import as_body, decode, encode, encode_bitmap
 from edgefl.secagg.session import PeerKeys
-from tests.device_fixtures import GATEWAY, LIAR, Flash, privacy_plan
-from tests.device_harness import Device, Table
+from tests.device_fixtures import GATEWAY, LIAR, Flash
+from tests.device_harness import Table
 from tests.epoch_harness import EpochFleet
 from tests.hostile_gateway import (
     SEMI,
@@ -39,6 +39,8 @@ from tests.hostile_gateway import (
     small_in,
     with_proof,
 )
+from tests.played_device import Device
+from tests.round_boards import privacy_plan
 
 SMALL_ORDER_KEY = bytes(32)
 

@@ -22,7 +22,7 @@ from edgefl.protocol.round_messages import (
     UnmaskRequest,
 )
 from edgefl.protocol.wire import encode_bitmap
-from tests.device_fixtures import CURIOUS, GATEWAY, LIAR, POLICY, TODAY
+from tests.device_fixtures import CURIOUS, GATEWAY, LIAR, TODAY
 from tests.device_harness import Table
 from tests.epoch_harness import DAY
 from tests.hostile_gateway import (
@@ -35,6 +35,7 @@ from tests.hostile_gateway import (
     small_in,
     sparse_in,
 )
+from tests.round_boards import POLICY
 
 
 class TestDefence5NoShareWithoutACertificate:

@@ -13,10 +13,10 @@ from edgefl.protocol.epoch_events import PersistEpoch
 from edgefl.protocol.own_keys import OwnKeys
 from edgefl.protocol.reasons import Phase
 from edgefl.protocol.round_messages import CheckIn
-from tests.device_harness import Device
 from tests.epoch_harness import FLEET, Board, EpochFleet
 from tests.hostile_gateway import VICTIM, small, small_in
 from tests.one_upload_harness import OneUploadHarness
+from tests.played_device import Device
 
 CALL, OTHER_CALL = b"c" * 32, b"o" * 32
 SESSION = b"s" * 32

@@ -41,7 +41,7 @@ from edgefl.transfer.messages import (
 from edgefl.transfer.packets import read_down
 from edgefl.transport.core_events import Publish
 from edgefl.types import DeviceId, FleetName
-from tests.device_fixtures import POLICY
+from tests.round_boards import POLICY
 
 FLEET, DEVICE = FleetName("home"), DeviceId("d1")
 GATEWAY, BOARD = (SigningKey.from_seed(Seed.from_bytes(bytes([n]) * 32)) for n in (1, 2))

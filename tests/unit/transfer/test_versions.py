@@ -24,7 +24,7 @@ from edgefl.storage.memory import MemoryStore
 from edgefl.transport.core_events import Arrived, LinkRestored, Publish
 from edgefl.types import DeviceId, FleetName
 from firmware_sim.gateway import MemoryLedger
-from tests.device_fixtures import POLICY
+from tests.round_boards import POLICY
 
 FLEET, DEVICE = FleetName("home"), DeviceId("d1")
 UPLINK, STATUS = topics.uplink(FLEET, DEVICE), topics.aggregator(FLEET)
