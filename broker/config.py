@@ -17,6 +17,7 @@ from edgefl.protocol.public_keys import WEAK_KEY, weakness_of
 from edgefl.protocol.topics import parse_fleet
 from edgefl.storage.files import read_file
 from edgefl.transfer.manifest import DEFAULT_CHUNK_BYTES, MAX_CHUNK_BYTES, MIN_CHUNK_BYTES
+from edgefl.transport.broker_url import parse_broker_urls
 from edgefl.types import FleetName
 
 CONFIG_FILE: Final = "gateway.toml"
@@ -72,6 +73,7 @@ class GatewayConfig:
         enrolment_key: Who signs the roster away from this gateway; None lets the gateway sign it.
         names: Names and addresses that boards reach this gateway by, for its certificate.
         brokers: URLs of an external broker; empty uses the gateway's own endpoint.
+        moved_to: URLs by which devices shall reach the gateway from now on.
     """
 
     fleet: FleetName
@@ -82,6 +84,7 @@ class GatewayConfig:
     http_host: str
     http_port: int
     limits: Limits
+    moved_to: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,7 @@ _KEYS: Final[dict[str, dict[str, _Key]]] = {
         "fleet": _TEXT,
         "enrolment_key": _TEXT,
         "names": _Key(list, "a list of names and addresses"),
+        "moved_to": _Key(list, "a list of URLs"),
     },
     "listen": {
         "mqtt_port": _PORT,
@@ -164,6 +168,7 @@ def load_config(state_dir: Path) -> GatewayConfig | None:
         brokers=_texts(tables["broker"].get("urls")),
         http_host=str(tables["http"].get("host", _LOOPBACK)),
         http_port=_number(tables["http"], "port", DEFAULT_HTTP_PORT),
+        moved_to=_urls(top.get("moved_to")),
         limits=Limits(**{name: int(str(value)) for name, value in tables["limits"].items()}),
     )
 
@@ -190,6 +195,9 @@ names = [{listed}]
 # Who signs the roster, away from this gateway ('edgefl roster init' prints the public key). Without
 # it the gateway signs, and the fleet is safe against an honest-but-curious gateway only.
 {key}
+
+# Where devices shall look for this gateway from now on; it tells them so, wherever it runs now.
+# moved_to = ["mqtts://new.example:8883"]
 
 [listen]
 mqtts_host = "{_EVERYWHERE}"
@@ -236,6 +244,11 @@ def _number(table: _Table, key: str, default: int) -> int:
 
 def _texts(value: _Value | None) -> tuple[str, ...]:
     return value if isinstance(value, tuple) else ()
+
+
+def _urls(value: _Value | None) -> tuple[str, ...]:
+    texts = _texts(value)
+    return tuple(map(str, parse_broker_urls(",".join(texts)))) if texts else ()
 
 
 def _checked_tables(path: Path, content: Mapping[str, object]) -> dict[str, _Table]:

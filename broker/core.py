@@ -319,6 +319,7 @@ class GatewayCore:
             epoch=self._epoch,
             least_agent_version=self._settings.least_agent_version,
             most_sleep_s=self._told_most_sleep_s,
+            moved_to=self._settings.moved_to,
         )
 
     def _tell_most_sleep(self, now_s: float) -> list[GatewayEffect]:

@@ -105,7 +105,14 @@ class Mailer:
             expiry_s=call.closes_in_ms / 1000,
         )
 
-    def status(self, *, epoch: int, least_agent_version: str, most_sleep_s: int) -> Publish:
+    def status(
+        self,
+        *,
+        epoch: int,
+        least_agent_version: str,
+        most_sleep_s: int,
+        moved_to: tuple[str, ...] = (),
+    ) -> Publish:
         """Return the retained status."""
         topic = topics.aggregator(self._fleet)
         status = AggregatorStatus(
@@ -115,6 +122,7 @@ class Mailer:
             most_sleep_s=most_sleep_s,
             gateway_version=__version__,
             chunk_bytes=self.downloads.most_chunk_bytes,
+            moved_to=moved_to,
         )
         payload = seal_envelope(self._key, topic, Header(sender=AGGREGATOR), status)
         return Publish(topic=topic, payload=payload, retain=True)

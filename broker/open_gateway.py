@@ -51,6 +51,7 @@ async def run_gateway(
     http: HttpSettings | None = None,
     brokers: tuple[BrokerAddress, ...] = (),
     accepted: Collection[str] = (),
+    moved_to: tuple[str, ...] = (),
 ) -> None:
     """Run a gateway from its state folder until it is cancelled.
 
@@ -67,6 +68,7 @@ async def run_gateway(
         http: Where the status page is served; None serves none.
         brokers: Of others, to run the fleet over; empty uses its own endpoint.
         accepted: Codes of what the operator knows to be unsafe about these and takes.
+        moved_to: URLs by which devices shall reach this gateway from now on.
 
     Raises:
         EdgeflError: The state is damaged or in use, the port is taken, the disk is full.
@@ -98,6 +100,7 @@ async def run_gateway(
                     least_agent_version=__version__,
                     uploads=uploads,
                     chunk_bytes=bounds.chunk_bytes,
+                    moved_to=moved_to,
                 ),
                 store=store,
                 ledger=WitnessedLedger(ledger, copy),

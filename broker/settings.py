@@ -45,6 +45,7 @@ class GatewaySettings:
         notice_s: How often a long wait is reported.
         uploads: Bounds of what devices send in chunks.
         chunk_bytes: Largest chunk, where the broker and the device take it.
+        moved_to: URLs by which devices shall reach the gateway from now on; empty for no change.
     """
 
     fleet: FleetName
@@ -62,6 +63,7 @@ class GatewaySettings:
     notice_s: float = 10.0
     uploads: IntakeLimits = field(default_factory=IntakeLimits)
     chunk_bytes: int = DEFAULT_CHUNK_BYTES
+    moved_to: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check what a user may set.

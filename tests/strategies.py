@@ -247,6 +247,7 @@ BY_TYPE: dict[type[Message], st.SearchStrategy[Message]] = {
         protocol_minor=st.integers(0, 2**16),
         gateway_version=st.text(max_size=64),
         chunk_bytes=CHUNK_BYTES,
+        moved_to=st.lists(st.text(max_size=200), max_size=8).map(tuple),
     ),
     Deposit: DEPOSITS,
     OneUpload: st.builds(

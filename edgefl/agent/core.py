@@ -10,6 +10,7 @@ from edgefl.agent.events import (
     AgentEvent,
     CertificateBrought,
     CertificateWanted,
+    GatewayMoved,
     MaskingEnded,
     Noticed,
     PresenceChanged,
@@ -127,6 +128,11 @@ class AgentCore:
     def has_gateway(self) -> bool:
         """Tell whether this fleet's gateway has been heard since the start."""
         return self._gateway.is_heard
+
+    @property
+    def moved_to(self) -> tuple[str, ...]:
+        """URLs at which the gateway said that it is; empty where it never moved."""
+        return self._gateway.moved_to
 
     @property
     def is_at_rest(self) -> bool:
@@ -279,4 +285,6 @@ class AgentCore:
             # Once the right gateway was heard here, this is a stranger beside it.
             return [Noticed(error=error) if self.has_gateway else Stop(error=error)]
         self._post.on_gateway(message.epoch, message.chunk_bytes, now_s)
+        if self._gateway.is_moving(message):
+            return [GatewayMoved(urls=self._gateway.moved_to)]
         return self._greet(now_s) if is_new and self._is_linked else []

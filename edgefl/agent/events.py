@@ -114,6 +114,13 @@ class CertificateBrought:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayMoved:
+    """The gateway is reached by other URLs from now on, which are stored."""
+
+    urls: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Noticed:
     """For the log: something was refused or ignored, with the consequence."""
 
@@ -135,6 +142,7 @@ AgentEffect = (
     | RoundEnded
     | KeysReady
     | CertificateBrought
+    | GatewayMoved
     | Noticed
     | Stop
 )

@@ -9,6 +9,7 @@ from edgefl.storage.base import KeyValueStore
 from edgefl.transfer.manifest import DEFAULT_CHUNK_BYTES
 
 _KEY = "gateway-key"
+_MOVED = "gateway-moved-to"
 
 
 class GatewayPin:
@@ -25,6 +26,8 @@ class GatewayPin:
         self.epoch: int | None = None
         self.chunk_bytes = DEFAULT_CHUNK_BYTES
         self.most_sleep_s = 0
+        # Where the gateway said that it is, in this life or an earlier one.
+        self.moved_to = tuple((store.get(_MOVED) or b"").decode().split())
 
     @property
     def is_heard(self) -> bool:
@@ -47,6 +50,18 @@ class GatewayPin:
         self.chunk_bytes = status.chunk_bytes
         self.most_sleep_s = status.most_sleep_s
         return is_new
+
+    def is_moving(self, status: AggregatorStatus) -> bool:
+        """Keep where the gateway says that it is from now on; tell whether that is news.
+
+        One that says nothing may be at its new place already, so that nothing is forgotten.
+        """
+        moved_to = tuple(url for url in status.moved_to if url and not url.split()[1:])
+        if not moved_to or moved_to == self.moved_to:
+            return False
+        self.moved_to = moved_to
+        self._store.put(_MOVED, " ".join(moved_to).encode())
+        return True
 
 
 def pin_gateway(store: KeyValueStore, key: bytes) -> None:

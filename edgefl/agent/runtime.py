@@ -14,6 +14,7 @@ from edgefl.agent.events import (
     AgentEffect,
     AgentEvent,
     CertificateBrought,
+    GatewayMoved,
     KeysReady,
     Noticed,
     PhaseReached,
@@ -329,6 +330,9 @@ class AgentRuntime:
             raise effect.error
         elif isinstance(effect, CertificateBrought):
             await self._certificate.take(effect.message)
+        elif isinstance(effect, GatewayMoved):
+            _LOGGER.info("the gateway has moved to %s: connecting there", ", ".join(effect.urls))
+            await self._link.renew()
         else:
             self._follow(effect)
             log_effect(effect)

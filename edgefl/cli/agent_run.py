@@ -47,6 +47,7 @@ from edgefl.storage.base import KeyValueStore
 from edgefl.storage.batch import BatchStore
 from edgefl.transport.base import Transport, Will
 from edgefl.transport.broker_url import BrokerAddress, parse_broker_urls
+from edgefl.transport.moved import with_moved
 from edgefl.transport.mqtt import MqttTransport
 from edgefl.transport.settings import MqttSettings
 from edgefl.transport.tls import TlsSettings
@@ -175,7 +176,7 @@ def _make_runtime(
         core=core,
         commit=batched.batch.commit,
         link=AgentLink(
-            make_transport=lambda: _make_transport(wishes, status_topic),
+            make_transport=lambda: _make_transport(wishes, core.moved_to, status_topic),
             filters=core.topics,
             status_topic=status_topic,
         ),
@@ -189,10 +190,10 @@ def _make_runtime(
     )
 
 
-def _make_transport(wishes: _Wishes, status_topic: str) -> Transport:
+def _make_transport(wishes: _Wishes, moved_to: tuple[str, ...], status_topic: str) -> Transport:
     power = wishes.config.power
     settings = MqttSettings(
-        brokers=wishes.brokers,
+        brokers=with_moved(wishes.brokers, moved_to),
         client_id=f"edgefl-{wishes.fleet}-{wishes.device}",
         tls=wishes.tls,
         keepalive_s=int(power.keepalive_s),

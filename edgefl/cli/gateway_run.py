@@ -71,6 +71,7 @@ def run_gateway_command(options: argparse.Namespace) -> int:
                 brokers=brokers,
                 accepted=options.accept_finding,
                 http=http,
+                moved_to=() if config is None else config.moved_to,
             )
         )
     )

@@ -9,10 +9,12 @@ from edgefl.protocol.limits import DIGEST_BYTES, KEY_BYTES
 from edgefl.protocol.presence import MOST_SLEEP_S
 from edgefl.protocol.roster_epoch import MAX_ROSTER_NUMBER
 from edgefl.protocol.versions import MINOR, MOST_MINOR
-from edgefl.protocol.wire import Body, WireValue, as_bytes, as_int, as_text, field
+from edgefl.protocol.wire import Body, WireValue, as_bytes, as_int, as_list, as_text, field
 from edgefl.transfer.manifest import DEFAULT_CHUNK_BYTES, MAX_CHUNK_BYTES, MIN_CHUNK_BYTES
 
 _MOST_BACKEND_CHARS = 32
+MOST_ADDRESSES = 8
+_MOST_URL_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +125,7 @@ class AggregatorStatus:
         protocol_minor: Minor version of the protocol that it speaks; 0 from before it was said.
         gateway_version: Version of its software.
         chunk_bytes: Largest chunk that it wants to be sent.
+        moved_to: URLs by which devices shall reach it from now on; empty says nothing about it.
     """
 
     kind: ClassVar[int] = 24
@@ -133,6 +136,7 @@ class AggregatorStatus:
     protocol_minor: int = MINOR
     gateway_version: str = ""
     chunk_bytes: int = DEFAULT_CHUNK_BYTES
+    moved_to: tuple[str, ...] = ()
 
     def to_body(self) -> Body:
         """Return the CBOR map."""
@@ -144,6 +148,7 @@ class AggregatorStatus:
             4: self.protocol_minor,
             5: self.gateway_version,
             6: self.chunk_bytes,
+            7: list(self.moved_to),
         }
 
     @classmethod
@@ -157,6 +162,9 @@ class AggregatorStatus:
             protocol_minor=as_int(body.get(4, 0), 0, MOST_MINOR),
             gateway_version=as_text(body.get(5, ""), 64),
             chunk_bytes=_chunk_bytes(body.get(6, DEFAULT_CHUNK_BYTES)),
+            moved_to=tuple(
+                as_text(url, _MOST_URL_CHARS) for url in as_list(body.get(7, []), MOST_ADDRESSES)
+            ),
         )
 
 
