@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from edgefl.storage.base import require_key, require_namespace
-from edgefl.storage.sqlite_file import StateFile, damaged
+from edgefl.storage.sqlite_file import PAGE_BYTES, StateFile, damaged
 
 _CHECK_BYTES = 16
 
 
-def open_sqlite(path: Path, *, namespace: str = "state") -> "SqliteStore":
+def open_sqlite(
+    path: Path, *, namespace: str = "state", page_bytes: int = PAGE_BYTES
+) -> "SqliteStore":
     """Open a state file, or make a new one readable by its owner only.
 
     An existing file is checked whole before it is used, and is never repaired, replaced or reset
@@ -20,13 +22,15 @@ def open_sqlite(path: Path, *, namespace: str = "state") -> "SqliteStore":
     Args:
         path: The file; its folder is made if absent.
         namespace: Namespace that the returned store shows.
+        page_bytes: Of a new file: what a commit writes at least for each place that it touches, and
+            twice. A file of small rows does with small pages.
 
     Raises:
         StorageError: E-STATE-LOCKED, E-STATE-DAMAGED, E-STATE-VERSION, E-STATE-UNWRITABLE or
             E-DISK-FULL.
     """
     require_namespace(namespace)
-    file = StateFile(path)
+    file = StateFile(path, page_bytes=page_bytes)
     try:
         for table in file.tables():
             SqliteStore(file, table).verify()

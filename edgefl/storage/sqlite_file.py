@@ -13,6 +13,7 @@ from edgefl.errors import StorageError
 APPLICATION_ID = 0x65666C31
 """`efl1`, in SQLite's header: tells our files from others."""
 FORMAT_VERSION = 1
+PAGE_BYTES = 4096
 
 _DAMAGE_CODES = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT}
 _FULL_HINT = "make room on the disk; nothing that was stored before is lost"
@@ -24,17 +25,18 @@ class StateFile:
 
     Args:
         path: The file.
+        page_bytes: Of a new file.
 
     Raises:
         StorageError: it is locked, damaged, of a newer format, or cannot be made.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, page_bytes: int = PAGE_BYTES) -> None:
         """Open or make the file, take the lock and check the whole."""
         self.path = path
         self._lock = threading.RLock()
         self._is_open = True
-        self._database = _open_existing_or_new(path)
+        self._database = _open_existing_or_new(path, page_bytes)
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
@@ -156,12 +158,12 @@ def write_problem(path: Path, error: sqlite3.Error) -> StorageError:
     )
 
 
-def _open_existing_or_new(path: Path) -> sqlite3.Connection:
+def _open_existing_or_new(path: Path, page_bytes: int) -> sqlite3.Connection:
     """Return a checked, locked connection."""
     try:
         if not path.exists():
             _require_no_orphan_log(path)
-            _make_new(path)
+            _make_new(path, page_bytes)
         elif path.stat().st_size == 0:
             # SQLite would take it for a new file, and everything spent would be forgotten
             raise damaged(path, "an empty file")
@@ -182,14 +184,14 @@ def _open_existing_or_new(path: Path) -> sqlite3.Connection:
     return database
 
 
-def _make_new(path: Path) -> None:
+def _make_new(path: Path, page_bytes: int) -> None:
     """Make the file under another name and link it in place, so that no half-made one is met."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     draft = path.with_name(f"{path.name}.new-{os.getpid()}")
     draft.unlink(missing_ok=True)
     os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, stat.S_IRUSR | stat.S_IWUSR))
     try:
-        database = _connect(draft)
+        database = _connect(draft, page_bytes)
         try:
             database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             database.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
@@ -205,10 +207,11 @@ def _make_new(path: Path) -> None:
     _flush_folder(path.parent)
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def _connect(path: Path, page_bytes: int = PAGE_BYTES) -> sqlite3.Connection:
     """Open for this process alone, with the settings that durability and secrecy need."""
     database = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
     try:
+        database.execute(f"PRAGMA page_size = {page_bytes}")  # of no effect on a file with content
         # before WAL, so that no shared-memory file is made and the lock is kept until close
         database.execute("PRAGMA locking_mode = EXCLUSIVE")
         database.execute("PRAGMA journal_mode = WAL")

@@ -163,3 +163,19 @@ def test_an_identity_has_its_copy_from_enrolment_on(tmp_path: Path, capsys) -> N
     assert main(words) == 0
     assert json.loads(capsys.readouterr().out)["identity_key"] == key
     assert (tmp_path / "agent.sqlite.damaged-1").exists()
+
+
+def page_bytes(path: Path) -> int:
+    return int.from_bytes(path.read_bytes()[16:18], "big")
+
+
+def test_a_new_state_has_small_pages_and_an_old_one_stays_as_it_is(tmp_path: Path) -> None:
+    open_state(tmp_path / "new.sqlite", wall_clock_s=RELEASED_S).close()
+    assert page_bytes(tmp_path / "new.sqlite") == 1024
+    (tmp_path / "old").mkdir()
+    old = tmp_path / "old" / "agent.sqlite"
+    open_sqlite(old, namespace="agent").close()
+    store = open_state(old, wall_clock_s=RELEASED_S)
+    store.put("a", b"1")
+    store.close()
+    assert page_bytes(old) == 4096
