@@ -167,6 +167,7 @@ def _open_existing_or_new(path: Path, page_bytes: int) -> sqlite3.Connection:
         elif path.stat().st_size == 0:
             # SQLite would take it for a new file, and everything spent would be forgotten
             raise damaged(path, "an empty file")
+        _require_writable(path)
     except OSError as error:
         raise _unwritable(path, error) from error
     try:
@@ -244,6 +245,13 @@ def _check(path: Path, database: sqlite3.Connection) -> None:
     (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
         raise damaged(path, str(verdict).splitlines()[-1][:120])
+
+
+def _require_writable(path: Path) -> None:
+    """Refuse what SQLite would report as a failing disk: its log is a file beside this one."""
+    for each in (path, path.parent):
+        if not os.access(each, os.W_OK):
+            raise _unwritable(path, PermissionError(0, f"no way to write {each}, or read-only"))
 
 
 def _require_no_orphan_log(path: Path) -> None:

@@ -221,3 +221,12 @@ def test_the_loss_of_the_log_takes_no_acknowledged_change_back(tmp_path):
         store = open_sqlite(survivor)
         assert store.get("spent") == b"19"
         store.close()
+
+
+def test_a_read_only_file_system_is_named(path, monkeypatch):
+    """Of which SQLite says that the disk fails. Real mounts take root: by hand."""
+    before = path.read_bytes()
+    monkeypatch.setattr("edgefl.storage.sqlite_file.os.access", lambda *_: False)
+    with pytest.raises(StorageError, match=r"E-STATE-UNWRITABLE.*read-only"):
+        open_sqlite(path)
+    assert path.read_bytes() == before
