@@ -83,7 +83,10 @@ class GatewayCore:
         self._settings = settings
         self._ledger = ledger
         self._mailer = Mailer(
-            settings.fleet, settings.signing_key, chunk_bytes=settings.chunk_bytes
+            settings.fleet,
+            settings.signing_key,
+            chunk_bytes=settings.chunk_bytes,
+            streams_chunks=settings.streams_chunks,
         )
         self._population = Population(
             store.namespace("population"),

@@ -1,12 +1,14 @@
 """What the gateway sends in chunks: a bounded number of devices at a time, whoever asks.
 
-A model part is held once, whatever the number of devices that fetch it.
+A model part is held once, whatever the number of devices that fetch it. Where the gateway is its
+devices' MQTT server, chunks are cut from it only as a device acknowledges those before: then the
+offer asks for a large window, so that a device has little to say on the way.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from broker.events import Json, Reported
+from broker.events import Json, Reported, SendChunks, StopChunks
 from edgefl._native import SigningKey
 from edgefl.errors import ConfigError
 from edgefl.protocol import topics
@@ -21,8 +23,8 @@ from edgefl.transfer.manifest import (
     Manifest,
     describe,
 )
-from edgefl.transfer.messages import TransferAnswer
-from edgefl.transfer.packets import PACKET_BYTES, pack_chunk_down
+from edgefl.transfer.messages import MAX_WINDOW_BYTES, TransferAnswer
+from edgefl.transfer.packets import DOWN_HEAD_BYTES, PACKET_BYTES, pack_chunk_down
 from edgefl.transfer.sender import GiveUpReason, SendChunk, Sender, SenderState, Step
 from edgefl.transport.core_events import Publish
 from edgefl.types import DeviceId, FleetName
@@ -30,7 +32,7 @@ from edgefl.types import DeviceId, FleetName
 SLOTS = 32
 """Devices that are sent chunks at the same time; the others have their grant honoured later.
 
-With windows of 4 chunks of 64 KiB at most 8 MiB wait to be sent, whatever the fleet.
+With 4 chunks of 64 KiB under way to each at most 8 MiB wait to be sent, whatever the fleet.
 """
 EXPIRY_S = 60.0
 """For what a device that was away for longer is told anew, or asks for again."""
@@ -39,6 +41,8 @@ _MOST_UNANSWERED = 4
 _MOST_MANIFESTS = 8
 _MOST_WHOLE_SENDS = 3
 
+DownEffect = Publish | SendChunks | StopChunks
+
 
 @dataclass(slots=True, kw_only=True)
 class _Download:
@@ -46,6 +50,7 @@ class _Download:
     offer: Publish = field(repr=False)
     sender: Sender
     unanswered: int = 0
+    is_streamed: bool = False
 
     @property
     def is_sending(self) -> bool:
@@ -61,6 +66,7 @@ class Downloads:
         count: Told the device and size of each packet.
         slots: Devices that are sent chunks at the same time.
         chunk_bytes: Largest chunk, where the broker and the device take it.
+        streams_chunks: Whether the link carries out `SendChunks`; it gets packets otherwise.
     """
 
     def __init__(
@@ -71,8 +77,10 @@ class Downloads:
         count: Callable[[str, int], None],
         slots: int = SLOTS,
         chunk_bytes: int = DEFAULT_CHUNK_BYTES,
+        streams_chunks: bool = False,
     ) -> None:
         """Begin with nothing."""
+        self._streams_chunks = streams_chunks
         self._count = count
         self._fleet = fleet
         self._key = signing_key
@@ -154,6 +162,9 @@ class Downloads:
         """Return the offer of a message that does not fit into one packet."""
         chunk_bytes = self.chunk_bytes_for(device)
         parts = split_bulky(message, chunk_bytes, self._manifest_of(message, chunk_bytes))
+        if self._streams_chunks:
+            asking = replace(parts.offer, window_bytes=MAX_WINDOW_BYTES)
+            parts = replace(parts, offer=asking)
         place = (device, transfer_id_of(parts.offer, header))
         known = self._downloads.get(place)
         if known is not None and known.sender.is_open:
@@ -169,9 +180,9 @@ class Downloads:
         self._downloads[place] = _Download(parts=parts, offer=offer, sender=sender)
         return offer
 
-    def on_hello(self, device: str, now_s: float) -> list[Publish]:
+    def on_hello(self, device: str, now_s: float) -> list[DownEffect]:
         """Offer once more what a device was being sent: it may have forgotten what it granted."""
-        out: list[Publish] = []
+        out: list[DownEffect] = []
         for place, download in list(self._downloads.items()):
             if place[0] == device:
                 download.sender = Sender(download.parts.offer.manifest, now_s)
@@ -180,7 +191,7 @@ class Downloads:
                 out += self._carry_out(place, download, download.sender.due(now_s))
         return out
 
-    def on_answer(self, device: str, answer: TransferAnswer, now_s: float) -> list[Publish]:
+    def on_answer(self, device: str, answer: TransferAnswer, now_s: float) -> list[DownEffect]:
         """Take what a device says about a transfer to it."""
         place = (device, answer.transfer_id)
         download = self._downloads.get(place)
@@ -191,7 +202,10 @@ class Downloads:
         if not download.sender.is_open:
             self._on_over(device, download)
             self._forget(place)
-        elif not download.is_sending:
+            is_refused = download.sender.reason is not None
+            stop = self._stop(place, download) if is_refused else []
+            return [*stop, *self._fill_slots(now_s)]
+        if not download.is_sending:
             self._active.pop(place, None)
         elif place in self._active:
             return self._carry_out(place, download, download.sender.due(now_s))
@@ -218,9 +232,9 @@ class Downloads:
         for place in [place for place in self._downloads if place[0] == device]:
             self._forget(place)
 
-    def wake(self, now_s: float) -> list[Publish]:
+    def wake(self, now_s: float) -> list[DownEffect]:
         """Offer again what was not answered, a few times; then send what there are slots for."""
-        out: list[Publish] = []
+        out: list[DownEffect] = []
         for place, download in list(self._downloads.items()):
             if place in self._queue:
                 continue
@@ -231,15 +245,16 @@ class Downloads:
                 download.unanswered += 1
             if download.unanswered > _MOST_UNANSWERED:
                 self._forget(place)
+                out += self._stop(place, download)
                 continue
             out += self._carry_out(place, download, steps)
         return [*out, *self._fill_slots(now_s)]
 
     # ------------------------------------------------------------ helpers
 
-    def _fill_slots(self, now_s: float) -> list[Publish]:
+    def _fill_slots(self, now_s: float) -> list[DownEffect]:
         """Give out free slots, and send to those who get one what their windows allow."""
-        out: list[Publish] = []
+        out: list[DownEffect] = []
         while self._queue and len(self._active) < self._slots:
             place = next(iter(self._queue))
             del self._queue[place]
@@ -251,25 +266,52 @@ class Downloads:
 
     def _carry_out(
         self, place: tuple[str, bytes], download: _Download, steps: list[Step]
-    ) -> list[Publish]:
-        out = [
-            self._chunk(place, download, step.index)
-            if isinstance(step, SendChunk)
-            else download.offer
-            for step in steps
-        ]
-        for publish in out:
-            self._count(place[0], len(publish.payload))
+    ) -> list[DownEffect]:
+        indices = tuple(step.index for step in steps if isinstance(step, SendChunk))
+        out: list[DownEffect] = []
+        if len(indices) < len(steps):
+            # What the device lacks is its next word: nothing may go out on an older one.
+            out += [*self._stop(place, download), download.offer]
+            self._count(place[0], len(download.offer.payload))
+        if indices:
+            manifest = download.parts.offer.manifest
+            size_bytes = sum(map(manifest.size_of_chunk, indices))
+            self._count(place[0], size_bytes + DOWN_HEAD_BYTES * len(indices))
+            out += self._chunks(place, download, indices)
         return out
 
+    def _chunks(
+        self, place: tuple[str, bytes], download: _Download, indices: tuple[int, ...]
+    ) -> list[DownEffect]:
+        if not self._streams_chunks:
+            return [self._chunk(place, download, index) for index in indices]
+        download.is_streamed = True
+        return [
+            SendChunks(
+                topic=self._topic_of(place),
+                transfer_id=place[1],
+                blob=download.parts.blob,
+                chunk_bytes=download.parts.offer.manifest.chunk_bytes,
+                indices=indices,
+                expiry_s=EXPIRY_S,
+            )
+        ]
+
     def _chunk(self, place: tuple[str, bytes], download: _Download, index: int) -> Publish:
-        device, transfer_id = place
         manifest = download.parts.offer.manifest
         start = index * manifest.chunk_bytes
         data = memoryview(download.parts.blob)[start : start + manifest.size_of_chunk(index)]
-        topic = topics.downlink(self._fleet, DeviceId(device))
-        payload = pack_chunk_down(transfer_id, index, data)
-        return Publish(topic=topic, payload=payload, expiry_s=EXPIRY_S)
+        payload = pack_chunk_down(place[1], index, data)
+        return Publish(topic=self._topic_of(place), payload=payload, expiry_s=EXPIRY_S)
+
+    def _stop(self, place: tuple[str, bytes], download: _Download) -> list[DownEffect]:
+        was_streamed, download.is_streamed = download.is_streamed, False
+        if not was_streamed:
+            return []
+        return [StopChunks(topic=self._topic_of(place), transfer_id=place[1])]
+
+    def _topic_of(self, place: tuple[str, bytes]) -> str:
+        return topics.downlink(self._fleet, DeviceId(place[0]))
 
     def _manifest_of(self, message: AggregatorMessage, chunk_bytes: int) -> Manifest | None:
         """Return the manifest of a model part, hashed once for all devices."""

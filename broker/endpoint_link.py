@@ -98,6 +98,11 @@ class EndpointLink:
         return self._transport
 
     @property
+    def streams(self) -> EndpointTransport:
+        """Cuts the chunks of downloads."""
+        return self._transport
+
+    @property
     def addresses(self) -> tuple[str, ...]:
         """URLs by which devices reach it."""
         hosts = {

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING
 
 import edgefl._native as native
+from broker.events import SendChunks, StopChunks
 from edgefl.errors import EnvironmentProblem, TransportError
 from edgefl.transport.base import (
     Inbound,
@@ -133,6 +134,21 @@ class EndpointTransport:
         self._require_open()
         whole_s = None if expiry_s is None else max(1, math.ceil(expiry_s))
         self._endpoint.publish(topic, payload, 1, retain, whole_s)
+
+    def send_chunks(self, wish: SendChunks) -> None:
+        """Have chunks of a download cut and sent as its device acknowledges those before."""
+        self._endpoint.send_chunks(
+            wish.topic,
+            wish.transfer_id,
+            wish.blob,
+            wish.chunk_bytes,
+            wish.indices,
+            math.ceil(wish.expiry_s),
+        )
+
+    def stop_chunks(self, wish: StopChunks) -> None:
+        """Cut no more chunks of a download."""
+        self._endpoint.stop_chunks(wish.topic, wish.transfer_id)
 
     def acknowledge(self, tickets: Sequence[int]) -> None:
         """Let the senders know that messages are safe."""

@@ -155,8 +155,39 @@ class Reported:
     fields: dict[str, Json]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendChunks:
+    """Let a link that cuts chunks by itself send some, as fast as the device takes them.
+
+    Attributes:
+        topic: The device's.
+        transfer_id: 8 bytes.
+        blob: What the transfer carries; whoever fetches the same shares it.
+        chunk_bytes: Size of each chunk but the last.
+        indices: Which chunks, in their order; they follow those that were asked for before.
+        expiry_s: Time after which a chunk that was cut is of no use any more.
+    """
+
+    topic: str
+    transfer_id: bytes
+    blob: bytes = field(repr=False)
+    chunk_bytes: int
+    indices: tuple[int, ...]
+    expiry_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopChunks:
+    """Send no more chunks of a transfer than are under way."""
+
+    topic: str
+    transfer_id: bytes
+
+
 GatewayEffect = (
     Publish
+    | SendChunks
+    | StopChunks
     | Acknowledge
     | RunUnmasking
     | ModelChanged

@@ -74,6 +74,10 @@ class ExternalBroker:
         return "external"
 
     @property
+    def streams(self) -> None:
+        """None: to a broker chunks are messages like all others."""
+
+    @property
     def addresses(self) -> tuple[str, ...]:
         """Where devices reach it."""
         return tuple(str(address) for address in self._settings.brokers)

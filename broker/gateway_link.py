@@ -3,8 +3,18 @@
 from collections.abc import AsyncIterator, Mapping
 from typing import Protocol
 
-from broker.events import Json, Reported, UploadMoved
+from broker.events import Json, Reported, SendChunks, StopChunks, UploadMoved
 from edgefl.transport.base import Transport
+
+
+class ChunkStreams(Protocol):
+    """Cuts chunks from a blob as a device takes them."""
+
+    def send_chunks(self, wish: SendChunks) -> None:
+        """Send chunks when their turn comes; none where the device is not connected."""
+
+    def stop_chunks(self, wish: StopChunks) -> None:
+        """Send no more of a transfer than is under way."""
 
 
 class GatewayLink(Protocol):
@@ -24,6 +34,10 @@ class GatewayLink(Protocol):
     @property
     def transport(self) -> Transport:
         """Carries the messages; to be used after `start`."""
+
+    @property
+    def streams(self) -> ChunkStreams | None:
+        """Sends the chunks of downloads by itself; None: they are published like all else."""
 
     async def start(self) -> None:
         """Open what must be open before the transport starts.

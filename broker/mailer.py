@@ -35,6 +35,7 @@ class Mailer:
         fleet: The fleet's name.
         signing_key: The gateway's identity.
         chunk_bytes: Largest chunk, where the broker and the device take it.
+        streams_chunks: Whether the link cuts the chunks of downloads by itself.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Mailer:
         signing_key: SigningKey,
         *,
         chunk_bytes: int = DEFAULT_CHUNK_BYTES,
+        streams_chunks: bool = False,
     ) -> None:
         """Start with nothing counted."""
         self._fleet = fleet
@@ -50,7 +52,11 @@ class Mailer:
         self._traffic: dict[str, Traffic] = {}
         self._now_s = 0.0
         self.downloads = Downloads(
-            fleet, signing_key, count=self._count_down, chunk_bytes=chunk_bytes
+            fleet,
+            signing_key,
+            count=self._count_down,
+            chunk_bytes=chunk_bytes,
+            streams_chunks=streams_chunks,
         )
 
     def at(self, now_s: float) -> None:

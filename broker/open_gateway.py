@@ -101,6 +101,7 @@ async def run_gateway(
                     uploads=uploads,
                     chunk_bytes=bounds.chunk_bytes,
                     moved_to=moved_to,
+                    streams_chunks=not brokers,
                 ),
                 store=store,
                 ledger=WitnessedLedger(ledger, copy),

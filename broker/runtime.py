@@ -25,6 +25,8 @@ from broker.events import (
     Reported,
     RosterBrought,
     RunUnmasking,
+    SendChunks,
+    StopChunks,
     TaskEnded,
     TaskSubmitted,
     TaskWished,
@@ -313,10 +315,8 @@ class GatewayRuntime:
     async def _carry_out(
         self, effect: GatewayEffect, group: asyncio.TaskGroup, transport: Transport
     ) -> None:
-        if isinstance(effect, Publish):
-            await transport.publish(
-                effect.topic, effect.payload, retain=effect.retain, expiry_s=effect.expiry_s
-            )
+        if isinstance(effect, Publish | SendChunks | StopChunks):
+            await self._send(effect, transport)
         elif isinstance(effect, RunUnmasking):
             self._start(group, self._unmask(effect), "unmasking")
         elif isinstance(effect, ModelChanged):
@@ -334,6 +334,20 @@ class GatewayRuntime:
             await asyncio.to_thread(self._operator.carry_out, effect)
         elif isinstance(effect, Reported):
             self._report(effect)
+
+    async def _send(self, effect: Publish | SendChunks | StopChunks, transport: Transport) -> None:
+        if isinstance(effect, Publish):
+            await transport.publish(
+                effect.topic, effect.payload, retain=effect.retain, expiry_s=effect.expiry_s
+            )
+            return
+        streams = self._link.streams
+        if streams is None:  # The core does not wish for what its link cannot do.
+            return
+        if isinstance(effect, SendChunks):
+            streams.send_chunks(effect)
+        else:
+            streams.stop_chunks(effect)
 
     def _start(
         self, group: asyncio.TaskGroup, job: Coroutine[None, None, None], name: str

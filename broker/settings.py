@@ -46,6 +46,7 @@ class GatewaySettings:
         uploads: Bounds of what devices send in chunks.
         chunk_bytes: Largest chunk, where the broker and the device take it.
         moved_to: URLs by which devices shall reach the gateway from now on; empty for no change.
+        streams_chunks: Whether the link cuts the chunks of downloads by itself.
     """
 
     fleet: FleetName
@@ -64,6 +65,7 @@ class GatewaySettings:
     uploads: IntakeLimits = field(default_factory=IntakeLimits)
     chunk_bytes: int = DEFAULT_CHUNK_BYTES
     moved_to: tuple[str, ...] = ()
+    streams_chunks: bool = False
 
     def __post_init__(self) -> None:
         """Check what a user may set.

@@ -504,6 +504,23 @@ class MqttEndpoint:
         expiry_s: int | None = None,
     ) -> int:
         """Publish to every subscriber and return their number; queues without room report it."""
+    def send_chunks(
+        self,
+        topic: str,
+        transfer_id: bytes,
+        blob: bytes,
+        chunk_bytes: int,
+        indices: Sequence[int],
+        expiry_s: int | None = None,
+    ) -> int:
+        """Send chunks of a transfer to every subscriber that is connected; return their number.
+
+        Each chunk is cut from `blob`, which is not copied, once the client has acknowledged all
+        but three of those before, and when nothing else waits for it. Chunks follow those that
+        were asked for before; a transfer ends with its client's connection.
+        """
+    def stop_chunks(self, topic: str, transfer_id: bytes) -> None:
+        """Send no more chunks of a transfer than are under way."""
     def subscribe(self, filters: Sequence[str]) -> None:
         """Ask for messages of well-formed filters; retained ones come at once."""
     def take_events(self, max: int) -> list[EndpointEvent]:  # noqa: A002 - the binding's name

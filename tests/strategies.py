@@ -54,6 +54,7 @@ from edgefl.transfer.manifest import (
     describe,
 )
 from edgefl.transfer.messages import (
+    MAX_WINDOW_BYTES,
     RefusalReason,
     TransferGrant,
     TransferOffer,
@@ -155,6 +156,7 @@ TRANSFER_BY_TYPE: dict[type[Message], st.SearchStrategy[Message]] = {
         head=st.binary(max_size=80),
         bulk_key=st.none() | st.integers(0, 255),
         manifest=MANIFESTS,
+        window_bytes=st.none() | st.integers(0, MAX_WINDOW_BYTES),
     ),
     TransferGrant: st.builds(
         TransferGrant,

@@ -20,7 +20,12 @@ _EPOCH = 0
 """A device does not count its starts for this: after its hello the gateway begins to offer anew."""
 _GATEWAY = "gateway"
 LIMITS = IntakeLimits(
-    slots=4, staged_bytes=2 * MAX_BLOB_BYTES, blob_bytes=MAX_BLOB_BYTES, offers_per_peer=8
+    slots=4,
+    staged_bytes=2 * MAX_BLOB_BYTES,
+    blob_bytes=MAX_BLOB_BYTES,
+    # Where the disk or the processor is slower than the link, so much waits in memory.
+    asked_window_bytes=4 << 20,
+    offers_per_peer=8,
 )
 _MOST_RECENT = 4
 _MOST_RECENT_BYTES = 1 << 20
@@ -83,7 +88,13 @@ class Downloads:
         if recent is not None:
             done = self._intake.done_before(_GATEWAY, transfer_id, offer.manifest)
             return recent, self._say([done])
-        answers = self._intake.offer(_GATEWAY, transfer_id, offer.manifest, now_s)
+        answers = self._intake.offer(
+            _GATEWAY,
+            transfer_id,
+            offer.manifest,
+            now_s,
+            asked_window_bytes=offer.window_bytes or 0,
+        )
         if self._intake.knows(_GATEWAY, transfer_id):
             self._offers[transfer_id] = (header, offer)
         return None, self._say(answers)

@@ -33,6 +33,8 @@ class IntakeLimits:
         staged_bytes: Sum of the sizes of blobs that have a place in the stage.
         blob_bytes: Largest blob; a larger one is refused by name.
         window_chunks: Chunks that one sender may have under way.
+        asked_window_bytes: What a sender gets at most that asks for more under way, because its
+            link holds back what is not taken; 0 gives nobody more.
         offers_per_peer: Transfers of one peer at once, waiting ones included.
         receipt_s: A receipt follows a chunk after so long at the latest.
         stall_s: A silent sender loses its slot after so long.
@@ -47,6 +49,7 @@ class IntakeLimits:
     staged_bytes: int = MAX_WINDOW_BYTES
     blob_bytes: int = MAX_BLOB_BYTES
     window_chunks: int = 4
+    asked_window_bytes: int = 0
     offers_per_peer: int = 4
     receipt_s: float = 1.0
     stall_s: float = 15.0
@@ -61,6 +64,7 @@ class IntakeLimits:
             self.window_chunks,
             self.offers_per_peer,
         )
+        smallest = min(smallest, self.asked_window_bytes + 1)
         if smallest < 1 or min(self.receipt_s, self.stall_s, self.deadline_s) <= 0:
             raise ConfigError("E-INTAKE-LIMITS", "bounds above 0", f"{self}")
         if self.blob_bytes > self.staged_bytes:
@@ -136,16 +140,22 @@ class Intake:
     # ------------------------------------------------------------ what senders do
 
     def offer(
-        self, peer: str, transfer_id: bytes, manifest: Manifest, now_s: float
+        self,
+        peer: str,
+        transfer_id: bytes,
+        manifest: Manifest,
+        now_s: float,
+        *,
+        asked_window_bytes: int = 0,
     ) -> list[Answer]:
-        """Take an offer, for the first time or again."""
+        """Take an offer, for the first time or again; its sender may ask for a larger window."""
         place = (peer, transfer_id)
         receiver = self._receivers.get(place)
         if receiver is None:
             refusal = self._why_not(peer, transfer_id, manifest)
             if refusal is not None:
                 return [Answer(peer=peer, message=refusal)]
-            receiver = self._begin(peer, transfer_id, manifest)
+            receiver = self._begin(peer, transfer_id, manifest, asked_window_bytes)
         if receiver.state is ReceiverState.TAKEN:
             return [Answer(peer=peer, message=receiver.receipt())]
         if receiver.state is ReceiverState.ACTIVE:
@@ -274,14 +284,18 @@ class Intake:
             return TransferRefusal(transfer_id=transfer_id, reason=RefusalReason.TOO_MANY)
         return None
 
-    def _begin(self, peer: str, transfer_id: bytes, manifest: Manifest) -> Receiver:
+    def _begin(
+        self, peer: str, transfer_id: bytes, manifest: Manifest, asked_window_bytes: int
+    ) -> Receiver:
+        asked_bytes = min(asked_window_bytes, self._limits.asked_window_bytes)
+        asked_chunks = asked_bytes // manifest.chunk_bytes
         receiver = Receiver(
             transfer_id=transfer_id,
             manifest=manifest,
             key=f"{peer}/{transfer_id.hex()}",
             stage=self._stage,
             epoch=self._epoch,
-            window_chunks=self._limits.window_chunks,
+            window_chunks=max(self._limits.window_chunks, asked_chunks),
             receipt_s=self._limits.receipt_s,
             last_number=self._last_number,
         )

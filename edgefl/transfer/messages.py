@@ -37,6 +37,8 @@ class TransferOffer:
         bulk_key: The body's key whose byte string is the bulk; None where the bulk is the encoded
             body.
         manifest: What will come.
+        window_bytes: How much the sender would have under way without a receipt, where that is
+            more than a window has by default: its link holds back what the receiver does not take.
     """
 
     kind: ClassVar[int] = 40
@@ -44,10 +46,11 @@ class TransferOffer:
     head: bytes = attribute(repr=False)
     bulk_key: int | None
     manifest: Manifest
+    window_bytes: int | None = None
 
     def to_body(self) -> Body:
         """Return the CBOR map."""
-        return {
+        body: Body = {
             0: self.message_kind,
             1: self.head,
             2: self.bulk_key,
@@ -55,11 +58,13 @@ class TransferOffer:
             4: self.manifest.chunk_bytes,
             5: self.manifest.chunk_hashes,
         }
+        return body if self.window_bytes is None else {**body, 6: self.window_bytes}
 
     @classmethod
     def from_body(cls, body: Body) -> "TransferOffer":
         """Read the CBOR map."""
         bulk_key = field(body, 2)
+        window_bytes = body.get(6)
         return cls(
             message_kind=as_int(field(body, 0), 0, 255),
             head=as_bytes(field(body, 1)),
@@ -69,6 +74,9 @@ class TransferOffer:
                 as_int(field(body, 4), 1, _MAX_SIZE_BYTES),
                 as_bytes(field(body, 5)),
             ),
+            window_bytes=None
+            if window_bytes is None
+            else as_int(window_bytes, 0, MAX_WINDOW_BYTES),
         )
 
 

@@ -287,7 +287,10 @@ impl Connection {
             };
             self.encode.publish_head(&outgoing, self.outbox.head());
             add(&self.hub.counters.messages_out, 1);
-            add(&self.hub.counters.payload_bytes_out, message.payload.len());
+            add(
+                &self.hub.counters.payload_bytes_out,
+                message.content_bytes(),
+            );
             self.outbox.append(message.payload.clone());
         }
         !self.outbox.is_empty()

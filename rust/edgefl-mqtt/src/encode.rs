@@ -214,9 +214,10 @@ impl Encode {
             .take_while(|&&byte| byte & 0x80 != 0)
             .count()
             + 2;
-        let remaining = total_bytes - head_bytes + publish.message.payload.len();
+        let remaining = total_bytes - head_bytes + publish.message.content_bytes();
         write_header(short[0], remaining, out);
         out.extend_from_slice(&short[head_bytes..]);
+        out.extend_from_slice(publish.message.chunk_head());
     }
 
     fn codec_publish(self, publish: &Outgoing<'_>) -> CodecPublish {
@@ -280,6 +281,7 @@ mod tests {
     fn message(bytes: usize) -> Message {
         Message {
             topic: "efl/1/f/d/a/c".into(),
+            chunk_head: None,
             payload: vec![7; bytes].into(),
             qos: 1,
             retain: false,

@@ -10,6 +10,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use crate::chunks::{Chunks, TRANSFER_ID_BYTES};
 use crate::error::EndpointError;
 use crate::event::{Event, Ticket};
 use crate::hub::{ConnectionInfo, Hub};
@@ -181,6 +182,7 @@ impl Endpoint {
     pub fn publish(&self, topic: &str, payload: Bytes, how: Publishing) -> usize {
         let message = Message {
             topic: topic.into(),
+            chunk_head: None,
             payload,
             qos: how.qos.min(1),
             retain: how.retain,
@@ -190,6 +192,18 @@ impl Endpoint {
             properties: None,
         };
         self.hub.publish_own(&message)
+    }
+
+    /// Sends chunks of a transfer (QoS 1) to whoever hears a topic, as fast as it acknowledges them
+    /// and when nothing else waits for it; tells how many hear it. Chunks of the same transfer
+    /// follow those that it was given before. A transfer ends with its client's connection.
+    pub fn send_chunks(&self, topic: &str, chunks: &Chunks) -> usize {
+        self.hub.add_chunks(&topic.into(), chunks)
+    }
+
+    /// Sends no more chunks of a transfer than are under way.
+    pub fn stop_chunks(&self, topic: &str, transfer_id: [u8; TRANSFER_ID_BYTES]) {
+        self.hub.stop_chunks(topic, transfer_id);
     }
 
     /// Asks for messages of well-formed filters; retained ones come at once.

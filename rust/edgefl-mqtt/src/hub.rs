@@ -9,7 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use bytestring::ByteString;
+
 use crate::acl::{Peer, Rules};
+use crate::chunks::{Chunks, TRANSFER_ID_BYTES};
 use crate::counters::{add, Counters};
 use crate::event::{Event, Who};
 use crate::gateway::Gateway;
@@ -178,6 +181,30 @@ impl Hub {
     /// Publishes for the gateway.
     pub(crate) fn publish_own(&self, message: &Message) -> usize {
         self.route(None, message)
+    }
+
+    /// Sends chunks of a transfer to whoever hears a topic and is there; tells how many these are.
+    pub(crate) fn add_chunks(&self, topic: &ByteString, chunks: &Chunks) -> usize {
+        let sessions = self.listeners_of(topic);
+        let are_there = sessions
+            .iter()
+            .filter(|session| session.add_chunks(topic, chunks.clone()));
+        are_there.count()
+    }
+
+    /// Sends no more chunks of a transfer.
+    pub(crate) fn stop_chunks(&self, topic: &str, transfer_id: [u8; TRANSFER_ID_BYTES]) {
+        for session in self.listeners_of(topic) {
+            session.stop_chunks(transfer_id);
+        }
+    }
+
+    fn listeners_of(&self, topic: &str) -> Vec<Arc<Session>> {
+        let state = lock(&self.state);
+        let found = state.router.subscribers(topic).into_iter();
+        found
+            .filter_map(|(id, _)| state.sessions.get(&id).cloned())
+            .collect()
     }
 
     /// Publishes for a client that is gone: its will.

@@ -15,6 +15,8 @@ pub mod acl;
 mod aliases;
 pub mod certificate;
 #[cfg(feature = "server")]
+mod chunks;
+#[cfg(feature = "server")]
 mod connection;
 #[cfg(feature = "server")]
 mod counters;
@@ -83,6 +85,8 @@ mod waiting_room;
 #[cfg(feature = "server")]
 mod websocket;
 
+#[cfg(feature = "server")]
+pub use chunks::{Chunks, TRANSFER_ID_BYTES};
 #[cfg(feature = "server")]
 pub use endpoint::{Bound, Endpoint, Publishing};
 #[cfg(feature = "server")]

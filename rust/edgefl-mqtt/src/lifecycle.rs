@@ -196,6 +196,7 @@ impl Hub {
                 inner.attachment = attachment;
                 return None;
             }
+            inner.forget_chunks();
             inner.ends_at = after(now, inner.expiry_s);
             if reason == DisconnectReason::Normal {
                 inner.will = None;
@@ -361,6 +362,7 @@ fn leftover_will(session: &Session, clean_start: bool, now: Instant) -> Option<M
 fn will_message(will: Will, now: Instant) -> Message {
     Message {
         topic: will.topic,
+        chunk_head: None,
         payload: will.payload,
         qos: will.qos,
         retain: will.retain,

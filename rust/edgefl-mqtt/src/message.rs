@@ -7,6 +7,8 @@ use bytes::Bytes;
 use bytestring::ByteString;
 use rmqtt_codec::v5::PublishProperties;
 
+use crate::chunks::ChunkHead;
+
 /// What queues count for a message beyond its topic and payload.
 const OVERHEAD_BYTES: usize = 128;
 
@@ -15,6 +17,8 @@ const OVERHEAD_BYTES: usize = 128;
 pub(crate) struct Message {
     /// Where it was published.
     pub(crate) topic: ByteString,
+    /// What its content begins with, where the rest is a part of a blob that many share.
+    pub(crate) chunk_head: Option<ChunkHead>,
     /// Its content; never in a log.
     pub(crate) payload: Bytes,
     /// 0 or 1.
@@ -28,9 +32,19 @@ pub(crate) struct Message {
 }
 
 impl Message {
+    /// What its content begins with, before `payload`.
+    pub(crate) fn chunk_head(&self) -> &[u8] {
+        self.chunk_head.as_ref().map_or(&[], |head| head.as_slice())
+    }
+
+    /// Size of its content.
+    pub(crate) fn content_bytes(&self) -> usize {
+        self.chunk_head().len() + self.payload.len()
+    }
+
     /// What it counts for in a bound.
     pub(crate) fn cost_bytes(&self) -> usize {
-        self.topic.len() + self.payload.len() + OVERHEAD_BYTES
+        self.topic.len() + self.content_bytes() + OVERHEAD_BYTES
     }
 
     /// Whether it is too late.
@@ -75,6 +89,7 @@ mod tests {
     fn message(expires: Option<Instant>) -> Message {
         Message {
             topic: ByteString::from_static("t"),
+            chunk_head: None,
             payload: Bytes::from_static(b"secret"),
             qos: 1,
             retain: false,

@@ -6,6 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::Instant;
 
+use bytestring::ByteString;
+
+use crate::chunks::{ChunkQueue, Chunks, MOST_IN_FLIGHT, TRANSFER_ID_BYTES};
 use crate::message::Message;
 
 /// Bounds of one session's queue.
@@ -71,6 +74,7 @@ struct InFlight {
 pub(crate) struct Queue {
     waiting: VecDeque<Waiting>,
     in_flight: VecDeque<InFlight>,
+    chunks: ChunkQueue,
     bytes: usize,
     all_bytes: Arc<AtomicUsize>,
     last_packet_id: u16,
@@ -83,6 +87,7 @@ impl Queue {
         Self {
             waiting: VecDeque::new(),
             in_flight: VecDeque::new(),
+            chunks: ChunkQueue::default(),
             bytes: 0,
             all_bytes,
             last_packet_id: 0,
@@ -90,9 +95,11 @@ impl Queue {
         }
     }
 
-    /// Begins with a new connection: what was in flight is sent again.
+    /// Begins with a new connection: what was in flight is sent again, and nobody knows yet what
+    /// the client lacks of transfers.
     pub(crate) fn reconnect(&mut self, window: u16) {
         self.window = window.into();
+        self.chunks.clear();
         for entry in &mut self.in_flight {
             entry.is_sent = false;
         }
@@ -133,13 +140,33 @@ impl Queue {
         true
     }
 
+    /// Adds chunks of a transfer, which are sent when nothing else waits.
+    ///
+    /// Their bytes are the blob's, of which they are cut one after the other: it is enough that
+    /// those in flight count.
+    pub(crate) fn add_chunks(&mut self, topic: &ByteString, chunks: Chunks) {
+        self.chunks.add(topic, chunks);
+    }
+
+    /// Forgets a transfer; what is in flight of it goes on.
+    pub(crate) fn stop_chunks(&mut self, transfer_id: [u8; TRANSFER_ID_BYTES]) {
+        self.chunks.stop(transfer_id);
+    }
+
+    /// Forgets every transfer.
+    pub(crate) fn forget_chunks(&mut self) {
+        self.chunks.clear();
+    }
+
     /// Takes the next message to send, if the window allows one. What has expired is dropped.
     pub(crate) fn next(&mut self, now: Instant, dropped: &mut Dropped) -> Option<Delivery> {
         if let Some(again) = self.unsent() {
             return Some(again);
         }
         loop {
-            let first = self.waiting.front()?;
+            let Some(first) = self.waiting.front() else {
+                return self.next_chunk(now);
+            };
             let is_late = first.message.is_expired(now);
             if first.qos > 0 && !is_late && self.in_flight.len() >= self.window {
                 return None;
@@ -234,6 +261,19 @@ impl Queue {
             dup: false,
             retain,
         }
+    }
+
+    fn next_chunk(&mut self, now: Instant) -> Option<Delivery> {
+        let is_chunk = |entry: &&InFlight| entry.message.chunk_head.is_some();
+        let chunks = self.in_flight.iter().filter(is_chunk).count();
+        if chunks >= MOST_IN_FLIGHT || self.in_flight.len() >= self.window {
+            return None;
+        }
+        let message = self.chunks.next(now)?;
+        let cost = message.cost_bytes();
+        self.bytes += cost;
+        self.all_bytes.fetch_add(cost, Ordering::Relaxed);
+        Some(self.launch(message, false))
     }
 
     /// The next id that is not in flight; the window is far smaller than the ids are many.

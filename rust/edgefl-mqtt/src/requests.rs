@@ -146,6 +146,7 @@ impl Connection {
         }
         let message = Message {
             topic: name,
+            chunk_head: None,
             payload: publish.payload,
             qos: publish.qos,
             retain: publish.retain,

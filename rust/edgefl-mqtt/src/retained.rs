@@ -110,6 +110,7 @@ mod tests {
     fn message(topic: &str, payload: &'static [u8]) -> Message {
         Message {
             topic: topic.into(),
+            chunk_head: None,
             payload: Bytes::from_static(payload),
             qos: 1,
             retain: true,

@@ -5,6 +5,9 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use bytestring::ByteString;
+
+use crate::chunks::{Chunks, TRANSFER_ID_BYTES};
 use crate::lock::lock;
 use crate::mailbox::Mailbox;
 use crate::message::Message;
@@ -39,6 +42,13 @@ pub(crate) struct SessionState {
     /// When to publish it, once the connection is broken.
     pub(crate) will_at: Option<Instant>,
     queue: Queue,
+}
+
+impl SessionState {
+    /// Forgets transfers to the client: who sends them has to learn first what arrived.
+    pub(crate) fn forget_chunks(&mut self) {
+        self.queue.forget_chunks();
+    }
 }
 
 /// A session.
@@ -127,6 +137,25 @@ impl Session {
         dropped
     }
 
+    /// Has chunks of a transfer sent, as fast as the client takes them; a transfer ends with the
+    /// connection. Tells whether there is one.
+    pub(crate) fn add_chunks(&self, topic: &ByteString, chunks: Chunks) -> bool {
+        let mailbox = self.with(|state| {
+            let mailbox = state.attachment.as_ref()?.mailbox.clone();
+            state.queue.add_chunks(topic, chunks);
+            Some(mailbox)
+        });
+        if let Some(mailbox) = &mailbox {
+            mailbox.notify();
+        }
+        mailbox.is_some()
+    }
+
+    /// Sends no more chunks of a transfer.
+    pub(crate) fn stop_chunks(&self, transfer_id: [u8; TRANSFER_ID_BYTES]) {
+        self.with(|state| state.queue.stop_chunks(transfer_id));
+    }
+
     /// Takes the next message for this connection, if it still is the session's.
     pub(crate) fn pull(
         &self,
@@ -171,6 +200,7 @@ mod tests {
     fn message(name: &str, expires: Option<Instant>) -> Message {
         Message {
             topic: name.into(),
+            chunk_head: None,
             payload: vec![0; 100].into(),
             qos: 1,
             retain: false,

@@ -2,11 +2,12 @@
 
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use edgefl_mqtt::{
-    Bound as Ports, ChunkSink, Endpoint, EndpointError, Listeners, Publishing, Reason, Settings,
-    TlsMaterial, UploadSink,
+    Bound as Ports, ChunkSink, Chunks, Endpoint, EndpointError, Listeners, Publishing, Reason,
+    Settings, TlsMaterial, UploadSink, TRANSFER_ID_BYTES,
 };
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -121,6 +122,41 @@ impl MqttEndpoint {
                 },
             )
         })
+    }
+
+    /// Sends chunks of a transfer to every subscriber, as fast as it takes them; returns how many
+    /// subscribers are connected.
+    #[pyo3(
+        signature = (topic, transfer_id, blob, chunk_bytes, indices, expiry_s=None),
+        text_signature = "($self, topic, transfer_id, blob, chunk_bytes, indices, expiry_s=None)"
+    )]
+    #[allow(clippy::needless_pass_by_value, clippy::too_many_arguments)]
+    fn send_chunks(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        transfer_id: [u8; TRANSFER_ID_BYTES],
+        blob: PyBackedBytes,
+        chunk_bytes: usize,
+        indices: Vec<u32>,
+        expiry_s: Option<u32>,
+    ) -> usize {
+        py.detach(|| {
+            let chunks = Chunks {
+                transfer_id,
+                blob: Bytes::from_owner(blob),
+                chunk_bytes,
+                indices: indices.into(),
+                expiry: expiry_s.map(|seconds| Duration::from_secs(seconds.into())),
+            };
+            self.0.send_chunks(topic, &chunks)
+        })
+    }
+
+    /// Sends no more chunks of a transfer than are under way.
+    #[pyo3(text_signature = "($self, topic, transfer_id)")]
+    fn stop_chunks(&self, py: Python<'_>, topic: &str, transfer_id: [u8; TRANSFER_ID_BYTES]) {
+        py.detach(|| self.0.stop_chunks(topic, transfer_id));
     }
 
     /// Asks for messages.

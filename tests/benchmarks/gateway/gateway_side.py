@@ -17,7 +17,7 @@ from pathlib import Path
 from broker.endpoint_notices import EndpointNotices
 from broker.endpoint_transport import EndpointTransport
 from broker.event_batches import EventBatches
-from broker.events import GatewayEffect, UploadMoved
+from broker.events import GatewayEffect, SendChunks, StopChunks, UploadMoved
 from broker.gateway_state import GatewayState
 from broker.mailer import Mailer
 from broker.uploads import Uploads, stage_for
@@ -73,7 +73,7 @@ class GatewaySide:
         self.ports = self._endpoint.start()
         self._notices = EndpointNotices()
         self._transport = EndpointTransport(self._endpoint, self._notices.take)
-        self._mailer = Mailer(FLEET, signing_key(-1))
+        self._mailer = Mailer(FLEET, signing_key(-1), streams_chunks=True)
         self._keys = {device_name(n): signing_key(n).public_key for n in range(devices)}
         self._uploads = Uploads(stage=stage, epoch=1, mailer=self._mailer, limits=limits)
         self._events = EventBatches(time.monotonic)
@@ -159,6 +159,10 @@ class GatewaySide:
                     await self._transport.publish(
                         effect.topic, effect.payload, expiry_s=effect.expiry_s
                     )
+                elif isinstance(effect, SendChunks):
+                    self._transport.send_chunks(effect)
+                elif isinstance(effect, StopChunks):
+                    self._transport.stop_chunks(effect)
             self._transport.acknowledge([e.ticket for e in effects if isinstance(e, Acknowledge)])
 
     def _wakeup_s(self) -> float | None:

@@ -113,9 +113,9 @@ def gateway_side(devices: int, *options: object) -> Iterator[tuple[Side, int]]:
 
 
 @contextlib.contextmanager
-def swarm(port: int) -> Iterator[Side]:
+def swarm(port: int, *options: object) -> Iterator[Side]:
     """Run devices that use a port."""
-    with side("tests.benchmarks.gateway.swarm", "--port", port) as devices:
+    with side("tests.benchmarks.gateway.swarm", "--port", port, *options) as devices:
         yield devices
 
 

@@ -8,12 +8,14 @@ import argparse
 import asyncio
 import time
 from collections.abc import Coroutine, Iterable
+from pathlib import Path
 
 from edgefl._native import UploadStage
 from edgefl.agent.downloads import LIMITS, STAGE_BYTES
 from edgefl.protocol import topics
 from edgefl.transfer.manifest import chunks_of
 from edgefl.transfer.packets import pack_chunk
+from tests.benchmarks.gateway.certificates import device_tls
 from tests.benchmarks.gateway.lab_device import LabDevice
 from tests.benchmarks.gateway.lab_fleet import (
     CHUNK_BYTES,
@@ -44,11 +46,13 @@ class Swarm:
 
     Args:
         port: Of the server.
+        tls_folder: Where the devices' certificates are, for a port with TLS.
     """
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, tls_folder: Path | None = None) -> None:
         """Connect nobody yet."""
         self._port = port
+        self._tls_folder = tls_folder
         self._devices: list[LabDevice] = []
         self._wires: list[MqttWire] = []
         self._late_s: list[float] = []
@@ -124,12 +128,14 @@ class Swarm:
 
     async def _connect_one(self, number: int) -> None:
         name = device_name(number)
+        folder = self._tls_folder
         wire = await connect(
             self._port,
             client_id(number),
             is_clean=False,
             will=(topics.status(FLEET, name), b"offline"),
             on_message=self._on_message,
+            tls=None if folder is None else device_tls(folder, number),
         )
         await wire.subscribe(
             (topics.downlink(FLEET, name), topics.calls(FLEET), topics.aggregator(FLEET))
@@ -211,10 +217,11 @@ def main() -> None:
     """Serve."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--tls-folder", type=Path)
     options = parser.parse_args()
 
     async def run() -> None:
-        await serve_lines({}, Swarm(options.port).answer)
+        await serve_lines({}, Swarm(options.port, options.tls_folder).answer)
 
     asyncio.run(run())
 

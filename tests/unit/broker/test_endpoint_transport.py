@@ -14,8 +14,10 @@ from paho.mqtt.properties import Properties
 import edgefl._native as native
 from broker import endpoint_transport as module
 from broker.endpoint_transport import EndpointTransport, require_endpoint
+from broker.events import SendChunks, StopChunks
 from edgefl._native import EndpointEvent, MqttEndpoint
 from edgefl.errors import ConfigError, EnvironmentProblem, TransportError
+from edgefl.transfer.packets import pack_chunk_down
 from edgefl.transport.base import Inbound, LinkDown, LinkUp, TransportEvent
 
 FLEET = "f"
@@ -128,6 +130,38 @@ def test_messages_reach_a_device_and_retained_ones_wait_for_it(
                 await gateway.transport.publish(DOWNLINK, b"command", expiry_s=0.2)
                 await until(lambda: len(arrived) == 2)
             assert arrived == [("efl/1/f/agg", b"online", True), (DOWNLINK, b"command", False)]
+
+    asyncio.run(scenario())
+
+
+def test_chunks_are_cut_for_a_device_and_can_be_stopped(
+    endpoint: tuple[MqttEndpoint, int],
+) -> None:
+    async def scenario() -> None:
+        made, port = endpoint
+        blob = bytes(range(256)) * 100
+        wish = SendChunks(
+            topic=DOWNLINK,
+            transfer_id=b"transfer",
+            blob=blob,
+            chunk_bytes=4096,
+            indices=(6, 0, 3),
+            expiry_s=60.0,
+        )
+        async with running(made) as gateway:
+            await gateway.transport.publish("efl/1/f/agg", b"online", retain=True)
+            arrived: list[bytes] = []
+            with device(port) as client:
+                client.on_message = lambda _c, _u, m: arrived.append(bytes(m.payload))
+                client.subscribe([(DOWNLINK, 1), ("efl/1/f/agg", 1)])
+                await until(lambda: arrived == [b"online"])
+                gateway.transport.send_chunks(wish)
+                gateway.transport.stop_chunks(StopChunks(topic=DOWNLINK, transfer_id=b"another."))
+                await until(lambda: len(arrived) == 4)
+            assert arrived[1:] == [
+                pack_chunk_down(b"transfer", index, blob[4096 * index : 4096 * (index + 1)])
+                for index in wish.indices
+            ]
 
     asyncio.run(scenario())
 

@@ -2,6 +2,7 @@
 
 mod access;
 mod bounds;
+mod chunks;
 mod delivery;
 mod gateway;
 mod harness;
