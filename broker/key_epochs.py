@@ -14,7 +14,8 @@ from broker.reports import (
 )
 from broker.settings import GatewaySettings
 from edgefl.errors import ConfigError, StorageError, WireError
-from edgefl.protocol.aggregator_epoch import AggregatorEpoch, without_key_epoch
+from edgefl.protocol.aggregator_epoch import AggregatorEpoch
+from edgefl.protocol.aggregator_epoch_state import without_key_epoch
 from edgefl.protocol.epoch_events import (
     AggregatorEpochEffect,
     AggregatorEpochEvent,

@@ -10,9 +10,10 @@ from broker.records import OPEN_ROUND, load_open
 from broker.reports import left_open_report, resumed_report
 from broker.round_driver import RoundDriver
 from broker.round_opening import RoundOpener
-from broker.round_record import left_open_round
+from broker.round_record import aborted_round
 from broker.settings import GatewaySettings
 from edgefl.errors import EdgeflError
+from edgefl.protocol.reasons import AbortReason
 from edgefl.storage.base import KeyValueStore
 
 _LOGGER = logging.getLogger(__name__)
@@ -88,10 +89,11 @@ class LeftRound:
         self._opener.round_store.clear()
         self._store.put_many({OPEN_ROUND: None})
         self._history.close_round(
-            left_open_round(
+            aborted_round(
                 task=left.task,
                 round_number=left.round_number,
                 attempt=left.attempt,
+                reason=AbortReason.GATEWAY_RESTARTED,
                 in_phase=left.phase,
                 found_at_s=self._settings.wall_clock_s(),
             )

@@ -22,7 +22,7 @@ from broker.reports import (
     waiting_report,
 )
 from broker.round_opening import RoundOpener
-from broker.round_record import closed_round, spend_of, uncalled_round
+from broker.round_record import aborted_round, closed_round, spend_of
 from broker.selection import claimed_rate, expected_size
 from broker.settings import GatewaySettings, LedgerStore
 from broker.task_book import TaskBook
@@ -279,10 +279,12 @@ class RoundDriver:
         self._desk.give_up_index()
         task.attempts += 1
         self._history.close_round(
-            uncalled_round(
+            aborted_round(
                 task=task.spec.name,
                 round_number=task.state.committed + 1,
                 attempt=self._opener.use_up_attempt(),
+                reason=AbortReason.TOO_FEW_CHECKED_IN,
+                in_phase=Phase.CHECK_IN,
                 found_at_s=self._settings.wall_clock_s(),
             )
         )

@@ -176,10 +176,16 @@ def closed_round(
     )
 
 
-def left_open_round(
-    *, task: str, round_number: int, attempt: int, in_phase: Phase, found_at_s: float
+def aborted_round(
+    *,
+    task: str,
+    round_number: int,
+    attempt: int,
+    reason: AbortReason,
+    in_phase: Phase,
+    found_at_s: float,
 ) -> RoundRecord:
-    """Return the record of a round that a crash of the gateway ended, and nobody could resume."""
+    """Return the record of a round that no machine closed: lost in a crash, or never called."""
     return RoundRecord(
         task=task,
         round_number=round_number,
@@ -187,22 +193,8 @@ def left_open_round(
         opened_at_s=None,
         closed_at_s=found_at_s,
         outcome=Phase.ABORTED,
-        reason=AbortReason.GATEWAY_RESTARTED,
+        reason=reason,
         in_phase=in_phase,
-    )
-
-
-def uncalled_round(*, task: str, round_number: int, attempt: int, found_at_s: float) -> RoundRecord:
-    """Return the record of an attempt for which too few devices had deposited shares."""
-    return RoundRecord(
-        task=task,
-        round_number=round_number,
-        attempt=attempt,
-        opened_at_s=None,
-        closed_at_s=found_at_s,
-        outcome=Phase.ABORTED,
-        reason=AbortReason.TOO_FEW_CHECKED_IN,
-        in_phase=Phase.CHECK_IN,
     )
 
 

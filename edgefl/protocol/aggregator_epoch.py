@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import ClassVar, TypeVar
 
 from edgefl.errors import LocalProtocolError, RemoteProtocolError, WireError
-from edgefl.protocol import wire
+from edgefl.protocol.aggregator_epoch_state import AggregatorEpochState
 from edgefl.protocol.epoch_events import (
     AggregatorEpochEffect,
     AggregatorEpochEvent,
@@ -31,13 +31,11 @@ from edgefl.protocol.epoch_messages import EpochAggregatorMessage, KeyBundleMess
 from edgefl.protocol.epoch_room import draw_invited, refuse_latecomer
 from edgefl.protocol.epoch_setup import EpochSetup
 from edgefl.protocol.identity import EntropySource
-from edgefl.protocol.key_bundle import DEFAULT_MASK_KEYS, MAX_KEY_EPOCH, MAX_MASK_KEYS, KeyBundle
+from edgefl.protocol.key_bundle import DEFAULT_MASK_KEYS, KeyBundle
 from edgefl.protocol.key_epoch import MIN_MEMBERS
 from edgefl.protocol.limits import MAX_COHORT
 from edgefl.protocol.member_keys import MemberKeys
 from edgefl.protocol.roster import Roster
-
-SNAPSHOT_VERSION = 1
 
 _E = TypeVar("_E", DeviceJoined, DeviceLeft, EpochDeviceSaid, BeginEpoch, RosterSigned)
 
@@ -85,13 +83,16 @@ class AggregatorEpoch:
         self._withheld: set[str] = set()
         self._lost: set[str] = set()
         self._setup: EpochSetup | None = None
-        self._keys: MemberKeys | None = None
-        self._next_key_epoch = 1
-        self._next_index = 0
         if roster is not None:
             self._take_roster(roster)
+        state = AggregatorEpochState()
         if snapshot is not None:
-            self._restore(snapshot, keys_roster)
+            state = AggregatorEpochState.from_bytes(
+                snapshot, roster=roster, keys_roster=keys_roster
+            )
+        self._keys = state.keys
+        self._next_key_epoch = state.next_key_epoch
+        self._next_index = state.next_index
 
     # ------------------------------------------------------------ public
 
@@ -161,14 +162,10 @@ class AggregatorEpoch:
 
     def snapshot(self) -> bytes:
         """Return what must survive a restart. It holds no secret."""
-        return wire.encode(
-            {
-                0: SNAPSHOT_VERSION,
-                1: self._next_key_epoch,
-                2: self._next_index,
-                3: None if self._keys is None else self._keys.to_list(),
-            }
+        state = AggregatorEpochState(
+            next_key_epoch=self._next_key_epoch, next_index=self._next_index, keys=self._keys
         )
+        return state.to_bytes()
 
     def handle(
         self, event: AggregatorEpochEvent, now_s: float
@@ -405,23 +402,6 @@ class AggregatorEpoch:
             )
         self._roster = roster
 
-    def _restore(self, snapshot: bytes, keys_roster: bytes | None) -> None:
-        body = wire.as_body(wire.decode(snapshot))
-        if sorted(body) != list(range(4)):
-            raise WireError("E-SNAPSHOT", "a snapshot with fields 0 to 3", f"{len(body)} fields")
-        wire.as_int(body[0], SNAPSHOT_VERSION, SNAPSHOT_VERSION)
-        self._next_key_epoch = wire.as_int(body[1], 1, MAX_KEY_EPOCH)
-        self._next_index = wire.as_int(body[2], 0, MAX_MASK_KEYS)
-        if self._roster is None or body[3] is None:
-            return
-        try:
-            self._keys = MemberKeys.from_value(body[3], self._roster)
-        except RemoteProtocolError as error:
-            if error.code != "E-EPOCH-ROSTER":
-                raise WireError("E-SNAPSHOT", "a sound key epoch", error.code) from None
-            # A newer roster was signed: the next key epoch is due, after the round that is open.
-            self._keys = _keys_of_older_roster(body[3], keys_roster)
-
     _HANDLERS: ClassVar[
         dict[
             type[AggregatorEpochEvent],
@@ -438,30 +418,6 @@ class AggregatorEpoch:
         RosterSigned: _on_roster,
         EpochTimerFired: _on_timer,
     }
-
-
-def _keys_of_older_roster(value: wire.WireValue, roster: bytes | None) -> MemberKeys | None:
-    if roster is None:
-        return None
-    try:
-        return MemberKeys.from_value(value, Roster.from_bytes(roster))
-    except RemoteProtocolError:
-        return None
-
-
-def without_key_epoch(snapshot: bytes, *, skipped: int) -> bytes:
-    """Return a snapshot from which the next key epoch follows, and the open one is given up.
-
-    Args:
-        snapshot: An older one than devices have seen.
-        skipped: Numbers of key epochs that may have been given out since.
-
-    Raises:
-        WireError: The snapshot is damaged.
-    """
-    body = wire.as_body(wire.decode(snapshot))
-    number = wire.as_int(wire.field(body, 1), 1, MAX_KEY_EPOCH) + skipped
-    return wire.encode({0: SNAPSHOT_VERSION, 1: min(number, MAX_KEY_EPOCH), 2: 0, 3: None})
 
 
 def _expect(event: AggregatorEpochEvent, kind: type[_E]) -> _E:

@@ -13,8 +13,8 @@ from broker.round_record import (
     RoundBytes,
     RoundRecord,
     RoundSpend,
+    aborted_round,
     closed_round,
-    left_open_round,
     record_from_json,
     record_to_json,
 )
@@ -149,11 +149,16 @@ def test_metrics_are_found_by_round_and_by_task_alone() -> None:
 
 
 def test_a_crashed_round_has_no_known_beginning() -> None:
-    record = left_open_round(
-        task="spar", round_number=2, attempt=9, in_phase=Phase.SHARE_KEYS, found_at_s=50.0
+    record = aborted_round(
+        task="spar",
+        round_number=2,
+        attempt=9,
+        reason=AbortReason.GATEWAY_RESTARTED,
+        in_phase=Phase.SHARE_KEYS,
+        found_at_s=50.0,
     )
     assert record_from_json(record_to_json(record)) == record
-    assert record.reason is AbortReason.GATEWAY_RESTARTED
+    assert record.opened_at_s is None
     assert record.spend is None
 
 
