@@ -81,7 +81,7 @@ def put_out(fleet: EnrolledFleet, agent: object) -> None:
 def test_a_copy_of_a_boards_folder_is_stopped_and_named_on_both_sides(tmp_path: Path) -> None:
     with started(tmp_path, "endpoint") as (fleet, _):
         token = fleet.token("--preauthorised")
-        assert fleet.enrol("d0", "--token", token).wait().code == 0
+        fleet.enrol_at_once("d0", token)
         shutil.copytree(fleet.state_of("d0"), fleet.state_of("copy"))
         boards = [fleet.run_agent(name, SOURCES[0]) for name in ("d0", "copy")]
         wait_until(lambda: not all(board.is_running for board in boards), "one is stopped")
@@ -100,7 +100,7 @@ def test_a_running_board_follows_its_gateway_to_another_authority(
     with started(tmp_path, "endpoint") as (fleet, _):
         token = fleet.token("--preauthorised", "--uses", 2)
         for device in ("d0", "d1"):
-            assert fleet.enrol(device, "--token", token).wait().code == 0
+            fleet.enrol_at_once(device, token)
         certificate = fleet.state_of("d0") / "tls" / "device.pem"
         before = certificate.read_bytes()
         agent = fleet.run_agent("d0", SOURCES[0])

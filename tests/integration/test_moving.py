@@ -18,8 +18,7 @@ def test_a_device_follows_its_gateway_and_finds_it_again_after_a_restart(tmp_pat
         config.write_text(text)
         gateway = fleet.start_gateway()
         token = fleet.token("--preauthorised", "--gateway", f"mqtts://localhost:{old}")
-        words = ("agent", "enrol", "--device", "d0", "--state", fleet.state_of("d0"))
-        assert fleet.run(*words, "--token", token, "--wait-s", 40) == 0
+        fleet.enrol_at_once("d0", token)
         agent = fleet.run_agent("d0", SOURCES[0])
         wait_until(lambda: "connected to" in agent.err, "the first connection")
         gateway.interrupt()

@@ -50,9 +50,7 @@ def test_accepted_boards_take_part_once_the_operator_has_signed(
         fleet.start_gateway()
         token = fleet.token("--preauthorised", "--uses", len(DEVICES))
         for device in DEVICES:
-            # In this process, which is quick: the gateway may not have seen the token yet.
-            words = ("agent", "enrol", "--device", device, "--state", fleet.state_of(device))
-            assert fleet.run(*words, "--token", token, "--wait-s", 40) == 0
+            fleet.enrol_at_once(device, token)  # quickly: the gateway may not have seen the token
         boards = {
             device: fleet.run_agent(device, source)
             for device, source in zip(DEVICES, SOURCES, strict=False)
