@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.events import Json
-from broker.http_app import Answer, HttpApp
+from broker.http_app import FRESH_S, Answer, HttpApp
 from broker.http_server import HttpSettings
 from broker.page_files import page_files
 from broker.round_record import record_to_json
@@ -115,12 +115,19 @@ def test_only_reading_is_allowed() -> None:
     assert _ask("/../broker/page/page.js").status == 404
 
 
-def test_a_flood_of_requests_makes_the_gateway_look_once() -> None:
+def test_a_flood_of_requests_makes_the_gateway_look_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = 1000.0
+    monkeypatch.setattr("broker.http_app.time.monotonic", lambda: now_s)
     source = _Source()
     app = _app(source)
     for _ in range(100):
         assert _ask("/status.json", app=app).status == 200
     assert source.looks == 1
+    now_s += FRESH_S
+    assert _ask("/status.json", app=app).status == 200
+    assert source.looks == 2
 
 
 def test_rounds_are_asked_for_by_number_and_task() -> None:
