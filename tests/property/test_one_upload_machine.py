@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from edgefl.errors import ConfigError, WireError
 from edgefl.protocol.certificate import SurvivorCertificate
@@ -23,13 +23,13 @@ from edgefl.protocol.reasons import AbortReason, AdversaryClass, Phase
 from edgefl.protocol.round_messages import UnmaskRequest
 from edgefl.protocol.wire import encode_bitmap
 from tests.one_upload_harness import OneUploadHarness
-from tests.round_boards import MASK_KEYS, Device
+from tests.round_boards import MASK_KEYS
+from tests.round_mishaps import CHOICES, RoundMishaps
 
-CHOICES = st.integers(0, 10_000)
 SPARSE = {"corrupt_permille": 50, "drop_permille": 100}
 
 
-class OneUploadMachine(RuleBasedStateMachine):
+class OneUploadMachine(RoundMishaps):
     """Rules are what networks, batteries, operators and a hostile gateway do."""
 
     sizes = st.integers(3, 6)
@@ -75,86 +75,12 @@ class OneUploadMachine(RuleBasedStateMachine):
             self.harness = OneUploadHarness(n_devices, seed=seed, adversary=adversary, **options)
         self.harness.run_until(calm_until)
 
-    # ------------------------------------------------------------ network
-
-    @precondition(lambda self: self.harness.packets)
-    @rule(choice=CHOICES)
-    def deliver_any(self, choice: int) -> None:
-        self.harness.deliver(choice % len(self.harness.packets))
-
-    @precondition(lambda self: self.harness.packets)
-    @rule(choice=CHOICES)
-    def drop(self, choice: int) -> None:
-        self.harness.packets.pop(choice % len(self.harness.packets))
-
-    @precondition(lambda self: self.harness.packets)
-    @rule(choice=CHOICES)
-    def duplicate(self, choice: int) -> None:
-        self.harness.packets.append(self.harness.packets[choice % len(self.harness.packets)])
-
-    @rule(choice=CHOICES)
-    def device_resends(self, choice: int) -> None:
-        self.harness.resend(self._device(choice))
-
-    @rule(choice=CHOICES)
-    def aggregator_resends(self, choice: int) -> None:
-        self.harness.ask_again(self._device(choice).name)
-
-    @rule()
-    def all_resend(self) -> None:
-        for device in self.harness.devices.values():
-            self.harness.ask_again(device.name)
-            self.harness.resend(device)
-
-    @rule()
-    def deliver_all(self) -> None:
-        self.harness.deliver_all()
-
     # ------------------------------------------------------------ devices
-
-    @rule(choice=CHOICES)
-    def carry_out_one_effect(self, choice: int) -> None:
-        self.harness.step(self._device(choice))
-
-    @rule(choice=CHOICES)
-    def work(self, choice: int) -> None:
-        self.harness.work(self._device(choice))
-
-    @rule()
-    def all_work(self) -> None:
-        for device in self.harness.devices.values():
-            self.harness.settle(device)
-            self.harness.work(device)
-
-    @rule(choice=CHOICES, n_effects=st.integers(0, 3))
-    def crash_after_some_effects(self, choice: int, n_effects: int) -> None:
-        device = self._device(choice)
-        for _ in range(n_effects):
-            self.harness.step(device)
-        self.harness.crash(device)
-        self.harness.restart(device)
-
-    @rule(choice=CHOICES)
-    def crash(self, choice: int) -> None:
-        self.harness.crash(self._device(choice))
-
-    @rule()
-    def restart_all(self) -> None:
-        for device in self.harness.devices.values():
-            self.harness.restart(device)
 
     @precondition(lambda self: sum(d.is_silent for d in self.harness.devices.values()) < 3)
     @rule(choice=CHOICES)
     def fall_silent(self, choice: int) -> None:
         self.harness.silence(self._device(choice))
-
-    @rule(choice=CHOICES)
-    def notice_offline(self, choice: int) -> None:
-        self.harness.say_offline(self._device(choice).name)
-
-    @rule(choice=CHOICES)
-    def notice_online(self, choice: int) -> None:
-        self.harness.say_online(self._device(choice).name)
 
     @rule(choice=CHOICES, effects=st.sampled_from([None, 0, 1, 2, 3]))
     def deposit_outside_of_a_round(self, choice: int, effects: int | None) -> None:
@@ -172,29 +98,6 @@ class OneUploadMachine(RuleBasedStateMachine):
         self.harness.resend_deposit(self._device(choice))
 
     # ------------------------------------------------------------ gateway
-
-    @rule()
-    def perfect_minute(self) -> None:
-        """Nothing goes wrong for a while."""
-        self.harness.run_until(Phase(min(self.harness.aggregator.phase + 1, Phase.COMMITTED)))
-
-    @rule()
-    def charge(self) -> None:
-        self.harness.charge()
-
-    @rule()
-    def unmask(self) -> None:
-        self.harness.unmask()
-
-    @precondition(
-        lambda self: (
-            self.is_hasty or self.harness.aggregator.arrived >= self.harness.aggregator.needed
-        )
-    )
-    @rule()
-    def lose_patience(self) -> None:
-        """Let a phase end without those that did not make it."""
-        self.harness.fire_timer()
 
     @precondition(lambda self: self.harness.outcome is not None and self.harness.can_go_on)
     @rule(calm=st.booleans())
@@ -295,10 +198,6 @@ class OneUploadMachine(RuleBasedStateMachine):
             self.harness.settle(device)
             # One of an earlier round hears of it when it says hello, which the gateway answers.
             assert device.machine is None or device.machine.plan.session_id != plan.session_id
-
-    def _device(self, choice: int) -> Device:
-        devices = list(self.harness.devices.values())
-        return devices[choice % len(devices)]
 
 
 class HostileGatewayMachine(OneUploadMachine):

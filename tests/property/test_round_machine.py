@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from edgefl.protocol.reasons import AbortReason, AdversaryClass, DropReason, Phase
-from tests.round_boards import MASK_KEYS, Device, least_floor
+from tests.round_boards import MASK_KEYS, least_floor
+from tests.round_mishaps import CHOICES, RoundMishaps
 from tests.watched_harness import WatchedHarness
 
-CHOICES = st.integers(0, 10_000)
 CALM_STEPS = st.integers(0, 11)
 """About as many make a whole round."""
 LEAST_SPARSE = 24
@@ -82,7 +82,7 @@ def shapes(draw: st.DrawFn, complete: tuple[int, int], sparse: tuple[int, int]) 
     )
 
 
-class RoundMachine(RuleBasedStateMachine):
+class RoundMachine(RoundMishaps):
     """Rules are what networks, batteries and operators do; the harness checks each step."""
 
     complete_sizes = (3, 7)
@@ -118,21 +118,6 @@ class RoundMachine(RuleBasedStateMachine):
 
     # ------------------------------------------------------------ network
 
-    @precondition(lambda self: self.harness.packets)
-    @rule(choice=CHOICES)
-    def deliver_any(self, choice: int) -> None:
-        self.harness.deliver(choice % len(self.harness.packets))
-
-    @precondition(lambda self: self.harness.packets)
-    @rule(choice=CHOICES)
-    def drop(self, choice: int) -> None:
-        self.harness.packets.pop(choice % len(self.harness.packets))
-
-    @precondition(lambda self: self.harness.packets)
-    @rule(choice=CHOICES)
-    def duplicate(self, choice: int) -> None:
-        self.harness.packets.append(self.harness.packets[choice % len(self.harness.packets)])
-
     @rule()
     def stutter(self) -> None:
         """Everything arrives twice, one right after the other."""
@@ -162,56 +147,7 @@ class RoundMachine(RuleBasedStateMachine):
             changed[where] ^= 1 << bit
         self.harness.deliver_damaged(packet, bytes(changed))
 
-    @rule(choice=CHOICES)
-    def device_resends(self, choice: int) -> None:
-        self.harness.resend(self._device(choice))
-
-    @rule(choice=CHOICES)
-    def aggregator_resends(self, choice: int) -> None:
-        self.harness.ask_again(self._device(choice).name)
-
-    @rule()
-    def all_resend(self) -> None:
-        for device in self.harness.devices.values():
-            self.harness.ask_again(device.name)
-            self.harness.resend(device)
-
-    @rule()
-    def deliver_all(self) -> None:
-        self.harness.deliver_all()
-
     # ------------------------------------------------------------ devices
-
-    @rule(choice=CHOICES)
-    def carry_out_one_effect(self, choice: int) -> None:
-        self.harness.step(self._device(choice))
-
-    @rule(choice=CHOICES)
-    def work(self, choice: int) -> None:
-        self.harness.work(self._device(choice))
-
-    @rule()
-    def all_work(self) -> None:
-        for device in self.harness.devices.values():
-            self.harness.settle(device)
-            self.harness.work(device)
-
-    @rule(choice=CHOICES)
-    def crash(self, choice: int) -> None:
-        self.harness.crash(self._device(choice))
-
-    @rule(choice=CHOICES, n_effects=st.integers(0, 3))
-    def crash_after_some_effects(self, choice: int, n_effects: int) -> None:
-        device = self._device(choice)
-        for _ in range(n_effects):
-            self.harness.step(device)
-        self.harness.crash(device)
-        self.harness.restart(device)
-
-    @rule()
-    def restart_all(self) -> None:
-        for device in self.harness.devices.values():
-            self.harness.restart(device)
 
     @precondition(lambda self: self._n_silent() < max(2, len(self.harness.devices) // 4))
     @rule(choice=CHOICES)
@@ -227,38 +163,7 @@ class RoundMachine(RuleBasedStateMachine):
         self.harness.say_offline(device.name)
         self.harness.progress()
 
-    @rule(choice=CHOICES)
-    def notice_offline(self, choice: int) -> None:
-        self.harness.say_offline(self._device(choice).name)
-
-    @rule(choice=CHOICES)
-    def notice_online(self, choice: int) -> None:
-        self.harness.say_online(self._device(choice).name)
-
     # ------------------------------------------------------------ gateway
-
-    @rule()
-    def perfect_minute(self) -> None:
-        """Nothing goes wrong for a while."""
-        self.harness.run_until(Phase(min(self.harness.aggregator.phase + 1, Phase.COMMITTED)))
-
-    @rule()
-    def charge(self) -> None:
-        self.harness.charge()
-
-    @rule()
-    def unmask(self) -> None:
-        self.harness.unmask()
-
-    @precondition(
-        lambda self: (
-            self.is_hasty or self.harness.aggregator.arrived >= self.harness.aggregator.needed
-        )
-    )
-    @rule()
-    def lose_patience(self) -> None:
-        """Let a phase end without those that did not make it."""
-        self.harness.fire_timer()
 
     @rule(saves_inputs=st.booleans())
     def gateway_resumes(self, saves_inputs: bool) -> None:
@@ -407,10 +312,6 @@ class RoundMachine(RuleBasedStateMachine):
     def _stay_calm(self, n_steps: int) -> None:
         for _ in range(n_steps):
             self.harness.progress()
-
-    def _device(self, choice: int) -> Device:
-        devices = list(self.harness.devices.values())
-        return devices[choice % len(devices)]
 
     def _silent(self) -> frozenset[str]:
         return frozenset(n for n, device in self.harness.devices.items() if device.is_silent)
