@@ -98,47 +98,51 @@ pub(crate) struct Connection {
     timer: Pin<Box<Sleep>>,
 }
 
-/// Serves an open connection to its end.
-pub(crate) async fn serve(
-    hub: Arc<Hub>,
-    stream: BoxedStream,
-    greeted: Greeted,
-    partial: PollSemaphore,
-) {
-    let now = Instant::now();
-    let mut connection = Connection {
-        places: PollSemaphore::new(hub.gateway.permits().clone()),
-        session: greeted.opened.session,
-        peer: greeted.peer,
-        mailbox: greeted.mailbox,
-        encode: Encode {
-            version: greeted.version,
-        },
-        acks: Acks::default(),
-        aliases: Aliases::default(),
-        outbox: Outbox::default(),
-        stalled: None,
-        stream,
-        inbox: greeted.inbox,
-        partial,
-        partial_permit: None,
-        max_packet_bytes: greeted.max_packet_bytes,
-        keep_alive_s: greeted.opened.keep_alive_s,
-        heard: now,
-        packet_by: None,
-        sent_by: None,
-        timer: Box::pin(tokio::time::sleep(silence_allowed(
-            greeted.opened.keep_alive_s,
-        ))),
-        hub,
-    };
-    let ending = std::future::poll_fn(|context| connection.poll(context)).await;
-    connection.finish(ending).await;
-}
-
 type Step = Result<bool, Ending>;
 
 impl Connection {
+    /// Begins to serve a session.
+    pub(crate) fn new(
+        hub: Arc<Hub>,
+        stream: BoxedStream,
+        greeted: Greeted,
+        partial: PollSemaphore,
+    ) -> Box<Self> {
+        let now = Instant::now();
+        Box::new(Self {
+            places: PollSemaphore::new(hub.gateway.permits().clone()),
+            session: greeted.opened.session,
+            peer: greeted.peer,
+            mailbox: greeted.mailbox,
+            encode: Encode {
+                version: greeted.version,
+            },
+            acks: Acks::default(),
+            aliases: Aliases::default(),
+            outbox: Outbox::default(),
+            stalled: None,
+            stream,
+            inbox: greeted.inbox,
+            partial,
+            partial_permit: None,
+            max_packet_bytes: greeted.max_packet_bytes,
+            keep_alive_s: greeted.opened.keep_alive_s,
+            heard: now,
+            packet_by: None,
+            sent_by: None,
+            timer: Box::pin(tokio::time::sleep(silence_allowed(
+                greeted.opened.keep_alive_s,
+            ))),
+            hub,
+        })
+    }
+
+    /// Serves it to its end. What its future holds is there for as long as the connection.
+    pub(crate) async fn serve(mut self: Box<Self>) {
+        let ending = std::future::poll_fn(|context| self.poll(context)).await;
+        Box::pin(self.finish(ending)).await;
+    }
+
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Ending> {
         for _ in 0..PACKETS_PER_TURN {
             match self.turn(context) {
@@ -355,7 +359,8 @@ impl Connection {
         Ok(())
     }
 
-    async fn finish(mut self, ending: Ending) {
+    /// Says goodbye, where that is due, and closes.
+    async fn finish(mut self: Box<Self>, ending: Ending) {
         let (reason, told, words) = match ending {
             Ending::Goodbye { with_will: false } => {
                 (DisconnectReason::Normal, Reason::Success, None)

@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::PollSemaphore;
 
 use crate::certificate::Certified;
-use crate::connection;
+use crate::connection::Connection;
 use crate::error::EndpointError;
 use crate::event::Event;
 use crate::handshake::greet;
@@ -115,7 +115,9 @@ impl InMemoryEndpoint {
         let shown_out = std::future::pending();
         if let Some(greeted) = greet(&self.hub, &mut stream, address, certified, shown_out).await {
             let partial = PollSemaphore::new(self.partial.clone());
-            connection::serve(self.hub.clone(), stream, greeted, partial).await;
+            Connection::new(self.hub.clone(), stream, greeted, partial)
+                .serve()
+                .await;
         }
     }
 

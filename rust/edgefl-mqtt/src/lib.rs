@@ -77,6 +77,8 @@ mod takeovers;
 mod timers;
 #[cfg(feature = "server")]
 mod tls;
+#[cfg(feature = "server")]
+mod tls_stream;
 pub mod topic;
 #[cfg(feature = "server")]
 mod upload_sink;

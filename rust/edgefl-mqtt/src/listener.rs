@@ -9,11 +9,10 @@ use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::{CancellationToken, PollSemaphore};
 
 use crate::certificate::{self, Certified};
-use crate::connection;
+use crate::connection::Connection;
 use crate::counters::add;
 use crate::handshake::greet;
 use crate::hub::Hub;
@@ -21,6 +20,7 @@ use crate::lock::lock;
 use crate::rate::PeerRate;
 use crate::reason::Reason;
 use crate::stream::BoxedStream;
+use crate::tls_stream::TlsStream;
 use crate::waiting_room::{Place, WaitingRoom};
 use crate::websocket;
 
@@ -75,15 +75,13 @@ fn admit(stream: TcpStream, address: SocketAddr, kind: Kind, door: &Door) {
     }
     let place = door.waiting_room.enter();
     hub.connection_count.fetch_add(1, Ordering::Relaxed);
-    let door = door.clone();
+    let counted = Counted(hub.clone());
+    // Its future is large, and over when a connection is open; the task's own stays small.
+    let opening = Box::pin(open(stream, address, kind, door.clone(), place));
     tokio::spawn(async move {
-        let _counted = Counted(door.hub.clone());
-        // Its future is large, and most of it is over when a connection is open.
-        if let Some((stream, greeted)) = Box::pin(open(stream, address, kind, &door, place)).await {
-            let partial = PollSemaphore::new(door.partial.clone());
-            let hub = door.hub.clone();
-            drop(door);
-            connection::serve(hub, stream, greeted, partial).await;
+        let _counted = counted;
+        if let Some(connection) = opening.await {
+            connection.serve().await;
         }
     });
 }
@@ -100,12 +98,12 @@ async fn open(
     stream: TcpStream,
     address: SocketAddr,
     kind: Kind,
-    door: &Door,
+    door: Door,
     place: Place,
-) -> Option<(BoxedStream, crate::handshake::Greeted)> {
+) -> Option<Box<Connection>> {
     let hub = &door.hub;
     let secured = tokio::select! {
-        secured = secure_and_upgrade(stream, address, kind, door) => secured,
+        secured = secure_and_upgrade(stream, address, kind, &door) => secured,
         () = place.shown_out() => {
             add(&hub.counters.turned_away, 1);
             None
@@ -116,7 +114,8 @@ async fn open(
         () = door.stop.cancelled() => None,
         greeted = greet(hub, &mut stream, address, certified.as_ref(), place.shown_out()) => greeted,
     };
-    greeted.map(|greeted| (stream, greeted))
+    let partial = PollSemaphore::new(door.partial.clone());
+    greeted.map(|greeted| Connection::new(hub.clone(), stream, greeted, partial))
 }
 
 /// Does what comes before the first byte of MQTT.
@@ -129,15 +128,19 @@ async fn secure_and_upgrade(
     let hub = &door.hub;
     // Acknowledgements are small and waited for.
     let _ = stream.set_nodelay(true);
-    let mut stream: BoxedStream = Box::new(stream);
     let mut certified = None;
-    if kind.has_tls {
+    let mut stream: BoxedStream = if kind.has_tls {
         let secured = timeout(hub.limits.tls_time, secure(stream, door)).await;
         match secured.unwrap_or_else(|_| Err("no TLS handshake in time".to_owned())) {
-            Ok((secured, owner)) => (stream, certified) = (secured, Some(owner)),
+            Ok((secured, owner)) => {
+                certified = Some(owner);
+                secured
+            }
             Err(detail) => return fail(hub, address, Reason::NotAuthorized, detail),
         }
-    }
+    } else {
+        Box::new(stream)
+    };
     if kind.has_websocket {
         let upgrade = websocket::accept(stream, hub.limits.max_packet_bytes);
         match timeout(hub.limits.connect_time, upgrade).await {
@@ -166,14 +169,13 @@ fn fail<T>(hub: &Hub, address: SocketAddr, reason: Reason, detail: String) -> Op
 }
 
 /// Does the TLS handshake and reads the peer's name from its certificate.
-async fn secure(stream: BoxedStream, door: &Door) -> Result<(BoxedStream, Certified), String> {
+async fn secure(stream: TcpStream, door: &Door) -> Result<(BoxedStream, Certified), String> {
     let config = door.tls.read().ok().and_then(|config| config.clone());
     let config = config.ok_or_else(|| "no certificates".to_owned())?;
-    let secured = TlsAcceptor::from(config)
-        .accept(stream)
+    let secured = TlsStream::accept(stream, config)
         .await
         .map_err(|error| format!("TLS: {error}"))?;
-    let certificates = secured.get_ref().1.peer_certificates().unwrap_or_default();
+    let certificates = secured.peer_certificates();
     let owner = certificates.first().and_then(|der| certificate::read(der));
     let owner = owner.ok_or_else(|| "TLS: the certificate names no device".to_owned())?;
     Ok((Box::new(secured), owner))

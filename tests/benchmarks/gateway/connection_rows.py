@@ -1,9 +1,12 @@
 """G2: memory of thousands of devices that are connected, with sessions that outlive the link."""
 
+import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from tests.benchmarks.gateway import own_figures
+from tests.benchmarks.gateway.certificates import write_certificates
 from tests.benchmarks.gateway.processes import (
     Side,
     SideError,
@@ -11,6 +14,7 @@ from tests.benchmarks.gateway.processes import (
     gateway_side,
     number,
     pid_of,
+    port_of,
     swarm,
     unbounded_mosquitto,
 )
@@ -40,7 +44,24 @@ def measure(settings: Settings) -> Iterator[Result]:
         peer=[peer["cpu_s"] / devices * 1e3 for _, peer in turns],
         peer_name="mosquitto",
     )  # fmt: skip
+    yield from _over_tls(settings)
     yield from _twice_as_many(settings)
+
+
+def _over_tls(settings: Settings) -> Iterator[Result]:
+    devices = settings.scaled(2000, 20)
+    with tempfile.TemporaryDirectory(prefix="edgefl-tls") as name:
+        write_certificates(Path(name), devices)
+        turns = [_ours(devices, Path(name)) for _ in range(settings.repeats)]
+    case = f"{devices:,} devices with TLS 1.3 and a certificate each"
+    yield compare(
+        "G2 memory for each connected device", case, "kB",
+        own=[one["rss_bytes"] / devices / _KB for one in turns], bar=at_most(8),
+    )  # fmt: skip
+    yield compare(
+        "- CPU to connect, subscribe and publish a status", case, "ms",
+        own=[one["cpu_s"] / devices * 1e3 for one in turns],
+    )  # fmt: skip
 
 
 def _twice_as_many(settings: Settings) -> Iterator[Result]:
@@ -60,8 +81,12 @@ def _twice_as_many(settings: Settings) -> Iterator[Result]:
     )  # fmt: skip
 
 
-def _ours(devices: int) -> Figures:
-    with gateway_side(1) as (gateway, port), swarm(port) as fleet:
+def _ours(devices: int, tls_folder: Path | None = None) -> Figures:
+    options = () if tls_folder is None else ("--tls-folder", tls_folder)
+    with (
+        gateway_side(1, *options) as (gateway, plain),
+        swarm(plain if tls_folder is None else port_of(gateway, "mqtts"), *options) as fleet,
+    ):
         before = _own(gateway)
         fleet.ask("connect", count=devices)
         time.sleep(_SETTLE_S)

@@ -106,10 +106,15 @@ def gateway_side(devices: int, *options: object) -> Iterator[tuple[Side, int]]:
     """Run the gateway's side; yields it and the port without TLS."""
     words = ("--devices", devices, *options)
     with side("tests.benchmarks.gateway.gateway_side", *words) as gateway:
-        ports = gateway.greeting["ports"]
-        if not isinstance(ports, dict):
-            raise SideError("no ports")
-        yield gateway, int(ports["mqtt"])
+        yield gateway, port_of(gateway, "mqtt")
+
+
+def port_of(gateway: Side, listener: str) -> int:
+    """Return the port of one of the gateway's listeners."""
+    ports = gateway.greeting["ports"]
+    if not isinstance(ports, dict) or listener not in ports:
+        raise SideError(f"no port for {listener}")
+    return int(ports[listener])
 
 
 @contextlib.contextmanager
