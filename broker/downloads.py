@@ -89,6 +89,8 @@ class Downloads:
         # Who has a slot; the others that were granted a window wait here, in order.
         self._active: dict[tuple[str, bytes], None] = {}
         self._queue: dict[tuple[str, bytes], None] = {}
+        # All but those in the queue: only these may be due.
+        self._watched: dict[tuple[str, bytes], _Download] = {}
         self._manifests: dict[tuple[int, int], tuple[bytes, Manifest]] = {}
         self._chunk_bytes_of: dict[str, int] = {}
         # How often the same large message went to a device as a whole.
@@ -99,11 +101,7 @@ class Downloads:
     @property
     def wakeup_s(self) -> float | None:
         """When `wake` is wanted."""
-        wishes = [
-            download.sender.wakes_at_s
-            for place, download in self._downloads.items()
-            if place not in self._queue
-        ]
+        wishes = [download.sender.wakes_at_s for download in self._watched.values()]
         return min((wish for wish in wishes if wish is not None), default=None)
 
     @property
@@ -122,6 +120,7 @@ class Downloads:
             download.sender.on_link_up(now_s)
         self._active.clear()
         self._queue.clear()
+        self._watched = dict(self._downloads)
         if max_packet_bytes is not None:
             most_bytes = min(self._wanted_chunk_bytes, max_packet_bytes - PACKET_BYTES)
             self._most_chunk_bytes = max(MIN_CHUNK_BYTES, most_bytes)
@@ -177,7 +176,8 @@ class Downloads:
         sender = Sender(parts.offer.manifest, now_s)
         sender.due(now_s)  # The offer goes out as this method's result.
         self._make_room_for(device)
-        self._downloads[place] = _Download(parts=parts, offer=offer, sender=sender)
+        download = _Download(parts=parts, offer=offer, sender=sender)
+        self._downloads[place] = self._watched[place] = download
         return offer
 
     def on_hello(self, device: str, now_s: float) -> list[DownEffect]:
@@ -188,6 +188,7 @@ class Downloads:
                 download.sender = Sender(download.parts.offer.manifest, now_s)
                 self._active.pop(place, None)
                 self._queue.pop(place, None)
+                self._watched[place] = download
                 out += self._carry_out(place, download, download.sender.due(now_s))
         return out
 
@@ -211,6 +212,7 @@ class Downloads:
             return self._carry_out(place, download, download.sender.due(now_s))
         else:
             self._queue.setdefault(place)
+            self._watched.pop(place, None)
         return self._fill_slots(now_s)
 
     def report_unsendable(self, device: str, error: ConfigError) -> None:
@@ -235,9 +237,7 @@ class Downloads:
     def wake(self, now_s: float) -> list[DownEffect]:
         """Offer again what was not answered, a few times; then send what there are slots for."""
         out: list[DownEffect] = []
-        for place, download in list(self._downloads.items()):
-            if place in self._queue:
-                continue
+        for place, download in list(self._watched.items()):
             steps = download.sender.due(now_s)
             if not download.is_sending:
                 self._active.pop(place, None)
@@ -258,9 +258,10 @@ class Downloads:
         while self._queue and len(self._active) < self._slots:
             place = next(iter(self._queue))
             del self._queue[place]
-            download = self._downloads[place]
+            download = self._watched[place] = self._downloads[place]
             if download.is_sending:
                 self._active[place] = None
+                download.sender.on_turn(now_s)
                 out += self._carry_out(place, download, download.sender.due(now_s))
         return out
 
@@ -364,5 +365,6 @@ class Downloads:
 
     def _forget(self, place: tuple[str, bytes]) -> None:
         self._downloads.pop(place, None)
+        self._watched.pop(place, None)
         self._active.pop(place, None)
         self._queue.pop(place, None)

@@ -165,6 +165,11 @@ class Sender:
             self._silence_s = _FIRST_SILENCE_S
             self._offer_anew(now_s)
 
+    def on_turn(self, now_s: float) -> None:
+        """Note that chunks were held back here until now: the receiver was not silent so far."""
+        if self.state is SenderState.SENDING:
+            self._due_at_s = now_s + self._silence_s
+
     def on_epoch(self, epoch: int, now_s: float) -> None:
         """Note that the receiver has started anew: it may have forgotten everything unfinished."""
         if self.is_open and epoch > self._grant[0]:

@@ -192,3 +192,25 @@ def test_a_transfer_is_the_same_whatever_window_is_asked_for() -> None:
     asking = open_envelope(offer.topic, offer.payload).message
     assert isinstance(asking, TransferOffer)
     assert transfer_id_of(asking, header) == transfer_id_of(plain, header)
+
+
+def test_who_waited_long_for_a_slot_is_sent_chunks_at_once() -> None:
+    gateway = Downloads(FLEET, GATEWAY, count=lambda *_: None, slots=1, streams_chunks=True)
+    boards = {name: Board() for name in ("d1", "d2")}
+    waits: list[DownEffect] = []
+    done: list[TransferAnswer] = []
+    for name, board in boards.items():
+        offer = gateway.offer(name, BLOB, Header(sender="aggregator"), 0.0)
+        (grant,) = board.hear([offer])
+        chunks = gateway.on_answer(name, grant, 0.0)
+        assert bool(chunks) == (name == "d1")
+        done += board.hear(chunks)
+    assert gateway.wakeup_s == 3.0
+    (last,) = done
+    waits = gateway.on_answer("d1", last, 50.0)
+    (chunks_of_second,) = waits
+    assert isinstance(chunks_of_second, SendChunks)
+    assert chunks_of_second.indices == tuple(range(CHUNKS))
+    assert gateway.wakeup_s == 53.0
+    boards["d2"].hear(waits)
+    assert boards["d2"].contents == [BLOB.content]

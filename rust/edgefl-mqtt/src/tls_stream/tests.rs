@@ -243,7 +243,7 @@ async fn tampered(config: Arc<ServerConfig>, connector: TlsConnector, place: usi
     };
     // Where a length was changed, each may wait for the other.
     let client = tokio::time::timeout(Duration::from_millis(20), client);
-    tokio::join!(up, down, server, client);
+    let ((), (), _served, _said) = tokio::join!(up, down, server, client);
 }
 
 #[tokio::test]

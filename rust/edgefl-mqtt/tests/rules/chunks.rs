@@ -9,7 +9,7 @@ const TOPIC: &str = "efl/1/f/d/a/c";
 const CHUNK_BYTES: usize = 2_000;
 
 fn blob() -> Bytes {
-    (0..9 * CHUNK_BYTES + 1)
+    (0..=9 * CHUNK_BYTES)
         .map(|place| u8::try_from(place % 251).expect("below 256"))
         .collect()
 }
