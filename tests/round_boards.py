@@ -193,10 +193,10 @@ def restored_epoch(identity: DeviceIdentity, flash: bytes) -> DeviceEpoch:
     )
 
 
-def ring_vector_of(job: MaskJob) -> RingVector:
-    """Encode a job's update again, without masks, weight slot and check coordinates."""
+def encoded_without_masks(job: MaskJob) -> bytes:
+    """Encode a job's update again, packed, without masks."""
     privacy, session_id = job.plan.privacy, job.plan.session_id
-    packed = encode_and_mask(
+    return encode_and_mask(
         job.update,
         clip_norm=privacy.clip_norm,
         scale=privacy.scale,
@@ -213,8 +213,13 @@ def ring_vector_of(job: MaskJob) -> RingVector:
         masks=[],
         rounding_prg=job.session.own_prg(job.own),
     )
+
+
+def ring_vector_of(job: MaskJob) -> RingVector:
+    """Encode a job's update again, without masks, weight slot and check coordinates."""
+    privacy = job.plan.privacy
     values = np.empty(privacy.vector_length, dtype=np.uint32)
-    unpack(packed, privacy.ring_bits, values)
+    unpack(encoded_without_masks(job), privacy.ring_bits, values)
     return values[: privacy.padded_dimension]
 
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefl._native import RingSum, encode_and_mask
-from edgefl.privacy.rotation import rotation_seed
+from edgefl._native import RingSum
 from edgefl.protocol import masked_input, topics
 from edgefl.protocol.device import DeviceIdentity, DeviceRound
 from edgefl.protocol.envelope import (
@@ -45,7 +44,7 @@ from edgefl.protocol.round_messages import (
 )
 from edgefl.types import DeviceId, FleetName
 from tests.epoch_harness import FLEET, Board, signing_key
-from tests.round_boards import POLICY
+from tests.round_boards import POLICY, encoded_without_masks
 
 PHASE_OF: dict[type[DeviceMessage] | type[AggregatorMessage], Phase] = {
     Call: Phase.CHECK_IN,
@@ -217,27 +216,10 @@ class FleetEnd:
         return payload
 
     def _add(self, job: MaskJob) -> None:
-        privacy, session_id = job.plan.privacy, job.session.session_id
         if self.sum is None:
+            privacy = job.plan.privacy
             self.sum = RingSum(privacy.vector_length, privacy.ring_bits)
-        plain = encode_and_mask(
-            job.update,
-            clip_norm=privacy.clip_norm,
-            scale=privacy.scale,
-            l2_squared_bound=privacy.l2_squared_bound,
-            noise_variance=privacy.noise_share_variance,
-            ring_bits=privacy.ring_bits,
-            rotation_block=privacy.rotation_block,
-            rotation_seed=rotation_seed(session_id),
-            weight=job.weight,
-            weight_bound=privacy.weight_bound,
-            session_id=session_id,
-            rounding_seed=job.rounding_seed,
-            noise_seed=job.noise_seed,
-            masks=[],
-            rounding_prg=job.session.own_prg(job.own),
-        )
-        self.sum.add_packed(plain)
+        self.sum.add_packed(encoded_without_masks(job))
 
 
 def digest_of(total: NDArray[np.uint32]) -> bytes:

@@ -8,14 +8,12 @@ table, and exits with 1 when a bar is missed.
 """
 
 import argparse
-import os
 import platform
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 
+from tests.benchmarks.goal_rows import add_options, measure_rows, stay_on_one_core
 from tests.benchmarks.peers import openssl
 from tests.benchmarks.secagg import (
     abuse_rows,
@@ -26,7 +24,7 @@ from tests.benchmarks.secagg import (
     server_rows,
     shamir_rows,
 )
-from tests.benchmarks.secagg.results import Result, table, to_json
+from tests.benchmarks.secagg.results import Result
 from tests.benchmarks.secagg.settings import Settings
 from tests.benchmarks.secagg.turns import PeerProcess
 
@@ -45,34 +43,20 @@ ROWS: dict[str, Callable[[Settings], Iterator[Result]]] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and say whether a bar was missed."""
     options = _parser().parse_args(arguments)
-    _stay_on_one_core(options.core)
+    stay_on_one_core(options.core)
     with ExitStack() as stack:
         settings = _settings(options, stack)
         versions = _versions(settings)
-        sys.stderr.write(", ".join(f"{name} {found}" for name, found in versions.items()) + "\n")
-        results = []
-        for name in options.rows:
-            for result in ROWS[name](settings):
-                sys.stderr.write(f"{result.row}: {result.case}: {result.own:.4g} {result.unit}\n")
-                results.append(result)
-    sys.stdout.write(table(results) + "\n")
-    if options.json is not None:
-        options.json.write_text(to_json(results, versions) + "\n", encoding="utf-8")
-    missed = [result for result in results if result.bar_is_met is False]
-    return 1 if missed and not options.quick else 0
+        return measure_rows(ROWS, settings, versions, options)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--flower-python", help="interpreter of an environment with flwr")
-    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
-    parser.add_argument("--repeats", type=int, default=9, help="turns of each side")
     parser.add_argument(
         "--slow-repeats", type=int, default=3, help="turns where the peer takes seconds"
     )
-    parser.add_argument("--core", type=int, help="the one core to run on; default: the last")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="all figures")
-    parser.add_argument("--quick", action="store_true", help="small, own side only")
+    add_options(parser, ROWS, quick="small, own side only")
     return parser
 
 
@@ -104,13 +88,6 @@ def _versions(settings: Settings) -> dict[str, str]:
     if settings.has_openssl:
         found["openssl"] = openssl.version().split(" ")[1]
     return found
-
-
-def _stay_on_one_core(core: int | None) -> None:
-    """Run on one core, and let the peers that are started later do so too."""
-    if hasattr(os, "sched_setaffinity"):
-        allowed = os.sched_getaffinity(0)
-        os.sched_setaffinity(0, {max(allowed) if core is None else core})
 
 
 if __name__ == "__main__":
