@@ -49,7 +49,7 @@ def measure(settings: Settings) -> Iterator[Result]:
 
 
 def _over_tls(settings: Settings) -> Iterator[Result]:
-    devices = settings.scaled(2000, 20)
+    devices = settings.scaled(5000, 20)
     with tempfile.TemporaryDirectory(prefix="edgefl-tls") as name:
         write_certificates(Path(name), devices)
         turns = [_ours(devices, Path(name)) for _ in range(settings.repeats)]
