@@ -58,6 +58,8 @@ class ExternalBroker:
             max_outbox_bytes=64 << 20,
             max_inbox_messages=8192,
             backoff_later_cap_s=BACKOFF_CAP_S,
+            # To many devices: what one of them may have under way is the transfer's own window.
+            max_in_flight_bytes=16 << 20,
         )
         will = Will(topic=topics.aggregator(fleet), payload=b"", retain=True)
         self._transport = _Watched(self._settings, will)

@@ -88,7 +88,9 @@ async def run_gateway(
             tls = _open_tls(state_dir, names) if names else None
             bounds = limits or Limits()
             uploads = intake_limits(
-                slots=bounds.upload_slots, window_bytes=bounds.upload_window_bytes
+                slots=bounds.upload_slots,
+                window_bytes=bounds.upload_window_bytes,
+                has_endpoint=not brokers,
             )
             stage = stage_for(uploads)
             core = GatewayCore(

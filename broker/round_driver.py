@@ -1,7 +1,5 @@
 """Runs rounds one after the other: opens, feeds, charges and closes them."""
 
-from typing import Final
-
 from broker.active_task import ActiveTask
 from broker.cohorts import Cohorts
 from broker.deposits import TOO_FEW_DEPOSITS, Readiness
@@ -25,6 +23,7 @@ from broker.round_opening import RoundOpener
 from broker.round_record import aborted_round, closed_round, spend_of
 from broker.selection import claimed_rate, expected_size
 from broker.settings import GatewaySettings, LedgerStore
+from broker.sum_pause import sum_pause_s
 from broker.task_book import TaskBook
 from broker.task_state import encode_task_state, task_key
 from edgefl.errors import BudgetExhausted, ConfigError, RemoteProtocolError
@@ -43,10 +42,6 @@ from edgefl.protocol.messages import DeviceMessage
 from edgefl.protocol.reasons import AbortReason, DropReason, Phase
 from edgefl.protocol.report import RoundReport
 from edgefl.storage.base import KeyValueStore
-
-SUM_PAUSE_S: Final = 1.0
-"""Least time between two writes of the sum: so often, a round of an hour writes it at most 3,600
-times, however many devices there are."""
 
 
 class RoundDriver:
@@ -100,7 +95,7 @@ class RoundDriver:
         self._gather_until_s: float | None = None
         self._not_before_s = 0.0
         self._held: list[GatewayEffect] = []
-        self._sum_due_s = 0.0
+        self._sum_due_s: float | None = None
 
     # ------------------------------------------------------------ what others ask
 
@@ -114,8 +109,7 @@ class RoundDriver:
         """When `wake` or `maybe_open` is wanted."""
         if self._round is None:
             return self._open_at_s
-        due_s = self._sum_due_s if self._round.machine.has_unsaved_inputs else None
-        wishes = (self._round.wakeup_s, due_s)
+        wishes = (self._round.wakeup_s, self._sum_due_s)
         return min((wish for wish in wishes if wish is not None), default=None)
 
     @property
@@ -329,13 +323,14 @@ class RoundDriver:
     def _save(self, now_s: float) -> list[GatewayEffect]:
         """Note what the round has accepted, and return the receipts that waited for it."""
         if self._round is not None:
-            machine = self._round.machine
-            part = machine.take_journal(with_inputs=now_s >= self._sum_due_s)
+            machine, due_s = self._round.machine, self._sum_due_s
+            part = machine.take_journal(with_inputs=due_s is not None and now_s >= due_s)
             self._opener.round_store.save(part)
-            if part.total is not None:
-                self._sum_due_s = now_s + SUM_PAUSE_S
             if machine.has_unsaved_inputs:
+                if due_s is None and machine.plan is not None:
+                    self._sum_due_s = now_s + sum_pause_s(machine.plan.vector_bytes)
                 return []
+        self._sum_due_s = None
         released, self._held = self._held, []
         return released
 

@@ -260,8 +260,7 @@ class Uplinks:
         plan = None if current is None or header.attempt == 0 else current.machine.plan
         if plan is None:
             return 0
-        vector_bits = plan.privacy.vector_length * plan.ring_bits
-        return vector_bits // 8 + 1 + _LONGEST_LIST_BYTES
+        return plan.vector_bytes + _LONGEST_LIST_BYTES
 
     def _on_whole(self, device: str, transfer_id: bytes, now_s: float) -> list[GatewayEffect]:
         whole, effects = self._uploads.take_whole(device, transfer_id)

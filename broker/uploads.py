@@ -2,33 +2,43 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from broker.events import GatewayEffect
 from broker.mailer import Mailer
 from edgefl._native import UploadStage
 from edgefl.errors import WireError
-from edgefl.protocol.bulk import join_bulky, transfer_id_of
+from edgefl.protocol.bulk import is_input_offer, join_bulky, join_staged, transfer_id_of
 from edgefl.protocol.envelope import Header, require_device_message
-from edgefl.protocol.messages import DeviceMessage
+from edgefl.protocol.messages import DeviceMessage, Message
 from edgefl.transfer.intake import Answer, Intake, IntakeLimits
 from edgefl.transfer.manifest import MAX_BLOB_BYTES
 from edgefl.transfer.messages import RefusalReason, TransferOffer
 from edgefl.transfer.stage import Stage
 
 STAGE_BLOBS = 4096
+ENDPOINT_WINDOW_CHUNKS = 64
+ENDPOINT_RECEIPT_CHUNKS = 32
+"""As many as the endpoint reports at once; half a window, so that nobody waits for a receipt."""
 _MOST_REMEMBERED = 4096
 
 
-def intake_limits(*, slots: int, window_bytes: int) -> IntakeLimits:
+def intake_limits(*, slots: int, window_bytes: int, has_endpoint: bool) -> IntakeLimits:
     """Return the bounds of what comes in, from what the gateway's owner sets.
 
     Args:
         slots: Uploads at a time.
         window_bytes: Sum of their sizes, and so of what may be under way.
+        has_endpoint: Chunks go into the stage by the endpoint in this process: what is under way
+            then waits with its sender. A broker would have to hold it, so less is granted there.
     """
     blob_bytes = min(MAX_BLOB_BYTES, window_bytes)
-    return IntakeLimits(slots=slots, staged_bytes=window_bytes, blob_bytes=blob_bytes)
+    limits = IntakeLimits(slots=slots, staged_bytes=window_bytes, blob_bytes=blob_bytes)
+    if not has_endpoint:
+        return limits
+    return replace(
+        limits, window_chunks=ENDPOINT_WINDOW_CHUNKS, receipt_chunks=ENDPOINT_RECEIPT_CHUNKS
+    )
 
 
 def stage_for(limits: IntakeLimits) -> UploadStage:
@@ -155,14 +165,18 @@ class Uploads:
         if not self._intake.is_whole(device, transfer_id):
             return None, []
         header, offer = self._offers.pop((device, transfer_id))
-        blob = self._intake.take(device, transfer_id)
-        self._mailer.count_up(device, len(blob))
+        self._mailer.count_up(device, offer.manifest.size_bytes)
         try:
-            message = require_device_message(join_bulky(offer, blob))
+            message = require_device_message(self._joined(device, transfer_id, offer))
         except WireError:
             return None, self._refuse(device, transfer_id, RefusalReason.BROKEN)
         whole = WholeUpload(device=device, transfer_id=transfer_id, header=header, message=message)
         return whole, []
+
+    def _joined(self, device: str, transfer_id: bytes, offer: TransferOffer) -> Message:
+        if is_input_offer(offer):
+            return join_staged(offer, self._intake.take_out(device, transfer_id))
+        return join_bulky(offer, self._intake.take(device, transfer_id))
 
     def settle(self, whole: WholeUpload) -> list[GatewayEffect]:
         """Return the last receipt: carried out once what was handed on is durable."""

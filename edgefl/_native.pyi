@@ -390,6 +390,8 @@ class UploadStage:
         """Return a copy of a blob. Raises ConfigError E-STAGE-INCOMPLETE while it is not whole."""
     def take(self, key: str) -> bytes:
         """Return a blob and forget it. Raises ConfigError E-STAGE-INCOMPLETE as `read` does."""
+    def take_out(self, key: str) -> StagedBlob:
+        """Return a blob without a copy, and forget it. Raises as `take` does."""
     def discard(self, key: str) -> bool:
         """Forget a blob, whole or not; tell whether it was open."""
     def keys(self) -> list[str]:
@@ -397,6 +399,23 @@ class UploadStage:
     @property
     def held_bytes(self) -> int:
         """Bytes that the open blobs may take, hash lists included."""
+
+@final
+class StagedBlob:
+    """A blob that was taken out of a stage; its bytes stay where they arrived.
+
+    Not compared, copied or pickled. The stage uses its memory again once it is gone.
+    """
+
+    @property
+    def name(self) -> bytes:
+        """32 bytes that name its content: the SHA-256 of its bytes up to MAX_CHUNK_BYTES.
+
+        Above, a hash over size, chunk size and chunk hashes, which were checked.
+        """
+    def to_bytes(self) -> bytes:
+        """Return a copy of its bytes."""
+    def __len__(self) -> int: ...
 
 @final
 class EndpointEvent:
@@ -568,6 +587,8 @@ class RingSum:
         Raises:
             WireError: E-PACKED-LENGTH or E-PACKED-PADDING.
         """
+    def add_staged(self, blob: StagedBlob) -> None:
+        """Add a packed vector from where it arrived; raises as `add_packed` does."""
     def to_packed(self) -> bytes:
         """Return the sum so far, packed as the inputs are.
 

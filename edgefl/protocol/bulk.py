@@ -4,8 +4,9 @@ Where a message has one long byte string, that is the blob, as it is: nothing is
 any other message the blob is the whole encoded body.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from edgefl._native import StagedBlob
 from edgefl.errors import ConfigError, WireError
 from edgefl.protocol.envelope import Header
 from edgefl.protocol.messages import Message, type_of
@@ -21,6 +22,7 @@ ENVELOPE_BYTES = 512
 _HEAD_PART = 4
 """A head may take a quarter of the offer; hashes take the rest."""
 _BULK_KEYS = {MaskedInput.kind: 0, OneUpload.kind: 0, Blob.kind: 0}
+_INPUT_KINDS = frozenset({MaskedInput.kind, OneUpload.kind})
 _NEVER_OFFERED = frozenset(
     message.kind for message in (Hello, GetBlob, TransferOffer, *TRANSFER_ANSWERS)
 )
@@ -90,6 +92,23 @@ def join_bulky(offer: TransferOffer, blob: bytes) -> Message:
     if not is_sound:
         raise WireError("E-TRANSFER-HEAD", "a head that leaves the bulk out", "another one")
     return type_of(offer.message_kind).from_body(body)
+
+
+def is_input_offer(offer: TransferOffer) -> bool:
+    """Tell whether the bulk of an offer is the vector of a masked input."""
+    return offer.message_kind in _INPUT_KINDS and offer.bulk_key == _BULK_KEYS[offer.message_kind]
+
+
+def join_staged(offer: TransferOffer, vector: StagedBlob) -> Message:
+    """Return the masked input of an offer whose vector has arrived, and stays where it is.
+
+    Raises:
+        WireError: The two are no message.
+    """
+    message = join_bulky(offer, b"")
+    if not isinstance(message, MaskedInput | OneUpload):
+        raise WireError("E-WIRE-KIND", "a masked input", f"kind {offer.message_kind}")
+    return replace(message, staged=vector)
 
 
 def transfer_id_of(offer: TransferOffer, header: Header) -> bytes:

@@ -22,6 +22,7 @@ from edgefl.protocol.round_messages import (
     UnmaskRequest,
 )
 from edgefl.protocol.unmask_shares import UnmaskShares
+from edgefl.protocol.vectors import add_vector, digest_of
 
 
 class SessionCollection:
@@ -137,13 +138,13 @@ class SessionCollection:
         """
         if position not in self._sharing:
             return False
-        digest = wire.digest(dict(message.to_body()))
+        digest = digest_of(message)
         if position in self._inputs:
             self._inputs.require_same(position, digest, "E-INPUT-TWICE")
             return False
         self._require_may_skip(position, [peer for peer, _ in message.skipped])
         try:
-            self._total.add_packed(message.packed)
+            add_vector(self._total, message)
         except WireError as error:
             raise RemoteProtocolError(error.code, error.expected, error.found) from error
         self.note_input(position, message, digest)

@@ -19,6 +19,7 @@ from edgefl.protocol.one_upload_sizes import neighbourhoods_hold
 from edgefl.protocol.round_messages import RevealedShares
 from edgefl.protocol.round_setup import RoundSetup
 from edgefl.protocol.unmask_shares import UnmaskShares
+from edgefl.protocol.vectors import add_vector, digest_of
 
 
 class OneUploadCollection(SessionCollection):
@@ -85,7 +86,7 @@ class OneUploadCollection(SessionCollection):
             RemoteProtocolError: It has another size or padding than the plan's, not one ciphertext
                 per holder, a bad deposit, or is a second one.
         """
-        digest = wire.digest(dict(message.to_body()))
+        digest = digest_of(message)
         if position in self._inputs:
             self._inputs.require_same(position, digest, "E-INPUT-TWICE")
             return False
@@ -97,7 +98,7 @@ class OneUploadCollection(SessionCollection):
         if message.next_deposit is not None and self._next_deposits is not None:
             self._next_deposits.take(self.devices[position], message.next_deposit)
         try:
-            self._total.add_packed(message.packed)
+            add_vector(self._total, message)
         except WireError as error:
             raise RemoteProtocolError(error.code, error.expected, error.found) from error
         self.note_input(position, message, digest)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from dataclasses import field as attribute
 from typing import ClassVar
 
+from edgefl._native import StagedBlob
 from edgefl.errors import WireError
 from edgefl.protocol.key_bundle import MaskKeyProof
 from edgefl.protocol.limits import (
@@ -61,7 +62,8 @@ class OneUpload:
     """All that an ordinary device publishes in a round.
 
     Attributes:
-        packed: Masked ring vector, bit-packed.
+        packed: Masked ring vector, bit-packed; empty where it is staged.
+        staged: The vector where it came to the gateway in chunks; it is not in the body.
         commitment: SHA-256 over the self-mask seed and the session id.
         sealed: A share of that seed for each member of the committee but the sender, ascending.
         next_deposit: For the next index; None where there is none, or none is asked for.
@@ -69,6 +71,7 @@ class OneUpload:
 
     kind: ClassVar[int] = 12
     packed: bytes = attribute(repr=False)
+    staged: StagedBlob | None = attribute(default=None, repr=False)
     commitment: bytes
     sealed: tuple[bytes, ...] = attribute(repr=False)
     next_deposit: Deposit | None

@@ -249,6 +249,11 @@ class SessionPlan:
         return self.thresholds.neighbourhood
 
     @property
+    def vector_bytes(self) -> int:
+        """Size of a masked vector, and of the sum, as they are packed."""
+        return (self.privacy.vector_length * self.ring_bits + 7) // 8
+
+    @property
     def ring_bits(self) -> int:
         """Bits per coordinate on the wire."""
         return self.privacy.ring_bits

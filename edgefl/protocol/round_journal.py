@@ -135,7 +135,9 @@ class RoundJournal:
 
 def without_vector(message: DeviceMessage) -> DeviceMessage:
     """Return a masked input without its vector, which the sum holds; others as they are."""
-    return replace(message, packed=b"") if isinstance(message, MaskedInput | OneUpload) else message
+    if not isinstance(message, MaskedInput | OneUpload):
+        return message
+    return replace(message, packed=b"", staged=None)
 
 
 def encode_entry(entry: JournalEntry) -> bytes:

@@ -6,6 +6,7 @@ from dataclasses import field as attribute
 from enum import IntEnum
 from typing import ClassVar, TypeVar
 
+from edgefl._native import StagedBlob
 from edgefl.errors import WireError
 from edgefl.privacy.sampling import ALWAYS
 from edgefl.protocol.certificate import SurvivorCertificate
@@ -194,12 +195,15 @@ class MaskedInput:
     """A device's masked ring vector, bit-packed.
 
     Attributes:
+        packed: The vector; empty where it is staged.
+        staged: The vector where it came to the gateway in chunks; it is not in the body.
         skipped: Pairwise mask seeds of neighbours whose ciphertext did not open, by position,
             ascending: these masks are not in the vector. Empty but in the honest-but-curious class.
     """
 
     kind: ClassVar[int] = 4
     packed: bytes = attribute(repr=False)
+    staged: StagedBlob | None = attribute(default=None, repr=False)
     skipped: tuple[tuple[int, bytes], ...] = attribute(default=(), repr=False)
 
     def to_body(self) -> Body:

@@ -12,13 +12,13 @@ from edgefl.protocol.one_upload_messages import OneUpload
 from edgefl.protocol.round_messages import MaskedInput
 from edgefl.protocol.wire import Body, WireValue, as_body, as_bytes, field
 
-_VECTOR = 0
+VECTOR_KEY = 0
 """Key of the packed vector in the bodies of both messages."""
 
 
 def named_body(message: MaskedInput | OneUpload) -> Body:
     """Return a message's body with the hash of its vector in the vector's place."""
-    return {**message.to_body(), _VECTOR: hashlib.sha256(message.packed).digest()}
+    return {**message.to_body(), VECTOR_KEY: hashlib.sha256(message.packed).digest()}
 
 
 def whole_body(value: WireValue, spooled: bytes | None) -> Body:
@@ -32,8 +32,8 @@ def whole_body(value: WireValue, spooled: bytes | None) -> Body:
         WireError: E-SPOOL, the vector is gone or is not the one that was made.
     """
     body = as_body(value)
-    named = as_bytes(field(body, _VECTOR), DIGEST_BYTES)
+    named = as_bytes(field(body, VECTOR_KEY), DIGEST_BYTES)
     if spooled is None or hashlib.sha256(spooled).digest() != named:
         found = "none" if spooled is None else "another one"
         raise WireError("E-SPOOL", "the masked vector that this device has made", found)
-    return {**body, _VECTOR: spooled}
+    return {**body, VECTOR_KEY: spooled}

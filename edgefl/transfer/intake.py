@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from edgefl._native import StagedBlob
 from edgefl.errors import ConfigError
 from edgefl.transfer.bitmap import pack_missing
 from edgefl.transfer.manifest import MAX_BLOB_BYTES, Manifest
@@ -32,7 +33,8 @@ class IntakeLimits:
         slots: Transfers that may send at once.
         staged_bytes: Sum of the sizes of blobs that have a place in the stage.
         blob_bytes: Largest blob; a larger one is refused by name.
-        window_chunks: Chunks that one sender may have under way.
+        window_chunks: Chunks that one sender may have under way without a receipt.
+        receipt_chunks: A receipt follows so many chunks.
         asked_window_bytes: What a sender gets at most that asks for more under way, because its
             link holds back what is not taken; 0 gives nobody more.
         offers_per_peer: Transfers of one peer at once, waiting ones included.
@@ -50,6 +52,7 @@ class IntakeLimits:
     blob_bytes: int = MAX_BLOB_BYTES
     window_chunks: int = 4
     asked_window_bytes: int = 0
+    receipt_chunks: int = 4
     offers_per_peer: int = 4
     receipt_s: float = 1.0
     stall_s: float = 15.0
@@ -62,11 +65,15 @@ class IntakeLimits:
             self.staged_bytes,
             self.blob_bytes,
             self.window_chunks,
+            self.receipt_chunks,
             self.offers_per_peer,
         )
         smallest = min(smallest, self.asked_window_bytes + 1)
         if smallest < 1 or min(self.receipt_s, self.stall_s, self.deadline_s) <= 0:
             raise ConfigError("E-INTAKE-LIMITS", "bounds above 0", f"{self}")
+        if self.receipt_chunks > self.window_chunks:
+            expected = f"receipts within the window of {self.window_chunks} chunks"
+            raise ConfigError("E-INTAKE-LIMITS", expected, f"{self.receipt_chunks}")
         if self.blob_bytes > self.staged_bytes:
             expected = f"blobs of at most staged_bytes ({self.staged_bytes})"
             raise ConfigError("E-INTAKE-LIMITS", expected, f"{self.blob_bytes}")
@@ -196,15 +203,24 @@ class Intake:
 
     def take(self, peer: str, transfer_id: bytes) -> bytes:
         """Return a whole blob; its slot and its memory are free for others at the next `wake`."""
+        blob = self._stage.take(self._receivers[peer, transfer_id].key)
+        self._note_taken(peer, transfer_id)
+        return blob
+
+    def take_out(self, peer: str, transfer_id: bytes) -> StagedBlob:
+        """Return a whole blob as `take` does, without a copy."""
+        blob = self._stage.take_out(self._receivers[peer, transfer_id].key)
+        self._note_taken(peer, transfer_id)
+        return blob
+
+    def _note_taken(self, peer: str, transfer_id: bytes) -> None:
         receiver = self._receivers[peer, transfer_id]
-        blob = self._stage.take(receiver.key)
         receiver.state = ReceiverState.TAKEN
         self._staged_bytes -= receiver.manifest.size_bytes
         self._active.pop((peer, transfer_id), None)
         self._queue.pop((peer, transfer_id), None)
         if self._queue:
             self._freed_at_s = self._heard_at_s
-        return blob
 
     def done(self, peer: str, transfer_id: bytes) -> list[Answer]:
         """Note that what was taken is safe, and forget the transfer."""
@@ -296,6 +312,7 @@ class Intake:
             stage=self._stage,
             epoch=self._epoch,
             window_chunks=max(self._limits.window_chunks, asked_chunks),
+            receipt_chunks=max(self._limits.receipt_chunks, asked_chunks // 2),
             receipt_s=self._limits.receipt_s,
             last_number=self._last_number,
         )

@@ -27,6 +27,7 @@ class Receiver:
         stage: Where chunks go.
         epoch: Life of this receiver, which stands in all that it says.
         window_chunks: How many chunks may be under way.
+        receipt_chunks: A receipt follows so many.
         receipt_s: A receipt follows a chunk after so long at the latest.
         last_number: Of the grants given so far; its own are greater, also where an earlier place of
             the same transfer was forgotten.
@@ -41,6 +42,7 @@ class Receiver:
         stage: Stage,
         epoch: int,
         window_chunks: int,
+        receipt_chunks: int,
         receipt_s: float,
         last_number: int,
     ) -> None:
@@ -51,6 +53,7 @@ class Receiver:
         self._stage = stage
         self._epoch = epoch
         self._window_chunks = min(window_chunks, manifest.chunk_count)
+        self._receipt_chunks = min(receipt_chunks, manifest.chunk_count)
         self._receipt_s = receipt_s
         self._grant_number = last_number
         self._missing_at_receipt = manifest.chunk_count
@@ -97,13 +100,15 @@ class Receiver:
         )
 
     def note_chunks(self, now_s: float) -> TransferProgress | None:
-        """Look at what has arrived; return a receipt after each window, or None."""
+        """Look at what has arrived; return a receipt when one is due at once, or None."""
         if self.state is not ReceiverState.ACTIVE:
             return None
         self.heard_at_s = now_s
         missing_count = self._stage.missing_count(self.key)
         arrived = self._missing_at_receipt - missing_count
-        if missing_count and arrived >= self._window_chunks:
+        # Once all that is missing may be under way, a receipt opens nothing: it can take its time.
+        opens_more = self._missing_at_receipt > self._window_chunks
+        if opens_more and missing_count and arrived >= self._receipt_chunks:
             return self.receipt()
         if self._receipt_due_s is None:
             self._receipt_due_s = now_s + self._receipt_s

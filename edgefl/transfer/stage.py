@@ -3,6 +3,8 @@
 from enum import Enum
 from typing import Protocol
 
+from edgefl._native import StagedBlob
+
 
 class ChunkVerdict(Enum):
     """What became of a chunk packet; the values are those of the stage in Rust."""
@@ -43,6 +45,9 @@ class Stage(Protocol):
 
     def take(self, key: str) -> bytes:
         """Return a whole blob and forget it."""
+
+    def take_out(self, key: str) -> StagedBlob:
+        """Return a whole blob without a copy, and forget it."""
 
     def discard(self, key: str) -> bool:
         """Forget a blob, whole or not; tell whether it was open."""

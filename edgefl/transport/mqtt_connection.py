@@ -90,6 +90,7 @@ class MqttConnection:
             self._client,
             outbox,
             size=settings.max_in_flight,
+            size_bytes=settings.max_in_flight_bytes,
             speaks_5=self._speaks_5,
             broker=str(self._address),
         )

@@ -23,21 +23,31 @@ class SendingWindow:
         client: Of this connection.
         outbox: What waits.
         size: Most messages under way.
+        size_bytes: Most bytes of payloads under way; a larger message goes by itself.
         speaks_5: Whether the connection speaks MQTT 5.
         broker: Its address, for the log.
     """
 
     def __init__(
-        self, client: paho.Client, outbox: Outbox, *, size: int, speaks_5: bool, broker: str
+        self,
+        client: paho.Client,
+        outbox: Outbox,
+        *,
+        size: int,
+        size_bytes: int,
+        speaks_5: bool,
+        broker: str,
     ) -> None:
         """Start with nothing under way."""
         self._client = client
         self._outbox = outbox
         self._size = size
+        self._size_bytes = size_bytes
         self._speaks_5 = speaks_5
         self._broker = broker
         self._limits = BrokerLimits()
         self._in_flight: dict[int, Outgoing] = {}
+        self._in_flight_bytes = 0
         self._held_until: float | None = None
         self._hold_s = _HOLD_FIRST_S
 
@@ -58,7 +68,7 @@ class SendingWindow:
             return False
         self._held_until = None
         took = False
-        while len(self._in_flight) < self._size:
+        while self._has_room():
             message = self._outbox.take(now)
             if message is None:
                 break
@@ -74,6 +84,7 @@ class SendingWindow:
         message = self._in_flight.pop(packet_id, None)
         if message is None:
             return False
+        self._in_flight_bytes -= len(message.payload)
         if code.value == mqtt5.QUOTA_EXCEEDED:
             self._hold(message, now)
             return False
@@ -94,7 +105,16 @@ class SendingWindow:
         """Remove and return the messages sent without a PUBACK, oldest first."""
         messages = list(self._in_flight.values())
         self._in_flight.clear()
+        self._in_flight_bytes = 0
         return messages
+
+    def _has_room(self) -> bool:
+        """Tell whether another message may follow, whose size only the outbox knows."""
+        if not self._in_flight:
+            return True
+        next_bytes = self._outbox.next_bytes
+        fits = self._in_flight_bytes + next_bytes <= self._size_bytes
+        return len(self._in_flight) < self._size and fits
 
     def _send(self, message: Outgoing, now: float) -> None:
         properties = None
@@ -104,6 +124,7 @@ class SendingWindow:
             message.topic, message.payload, 1, message.retain, properties=properties
         )
         self._in_flight[info.mid] = message
+        self._in_flight_bytes += len(message.payload)
 
     def _is_too_large(self, message: Outgoing) -> bool:
         """Set a message aside that would only make the broker close the connection."""

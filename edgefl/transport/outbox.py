@@ -74,6 +74,12 @@ class Outbox:
         """Return how many messages wait."""
         return len(self._waiting)
 
+    @property
+    def next_bytes(self) -> int:
+        """Size of the payload that `take` would return; 0 where nothing waits."""
+        with self._lock:
+            return len(self._waiting[0].payload) if self._waiting else 0
+
     def has_room(self, payload_bytes: int) -> bool:
         """Tell whether a message fits without dropping another."""
         with self._lock:

@@ -11,6 +11,7 @@ MAX_CLIENT_ID_BYTES = 128
 LONGEST_KEEPALIVE_S = 900
 """A quarter of an hour: 96 pings a day. Longer ones outlive most networks' idle limits anyway."""
 BACKOFF_CAP_S = 2.0
+MAX_IN_FLIGHT_BYTES = 262_144
 _DAY_S = 86_400
 
 
@@ -51,6 +52,8 @@ class MqttSettings:
         max_inbox_messages: Bound on events that wait for the consumer; beyond it the socket is
             not read (back-pressure).
         max_in_flight: Messages sent and not yet acknowledged by the broker.
+        max_in_flight_bytes: Bound on the sum of their payloads: what a cut can cost. A larger
+            message goes by itself.
 
     Raises:
         ConfigError: A value is out of range, or TLS is lacking or not used.
@@ -73,6 +76,7 @@ class MqttSettings:
     max_outbox_bytes: int = 16 << 20
     max_inbox_messages: int = 1024
     max_in_flight: int = 16
+    max_in_flight_bytes: int = MAX_IN_FLIGHT_BYTES
 
     def __post_init__(self) -> None:
         """Check every value."""
@@ -91,6 +95,7 @@ class MqttSettings:
         _require_range("receive_maximum", self.receive_maximum, 1, 65_535)
         _require_range("max_inbox_messages", self.max_inbox_messages, 1, 1 << 20)
         _require_range("max_in_flight", self.max_in_flight, 1, 1000)
+        _require_range("max_in_flight_bytes", self.max_in_flight_bytes, 1, 1 << 30)
 
     def _check_tls(self) -> None:
         has_tls = {address.scheme.has_tls for address in self.brokers}

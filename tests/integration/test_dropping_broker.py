@@ -23,6 +23,7 @@ from edgefl.transport.settings import MqttSettings
 from tests.benchmarks.gateway.lab_device import LabDevice
 from tests.benchmarks.gateway.lab_fleet import FLEET, device_name, packed_vector, signing_key
 from tests.integration.brokers import stock_mosquitto
+from tests.staged_inputs import in_one_piece
 
 DEVICES = 12
 VECTOR_BYTES = 300_000
@@ -81,7 +82,7 @@ class SlowGateway:
         whole, more = self.uploads.take_whole(*upload)
         if whole is None:
             return [*effects, *more]
-        assert whole.message == MaskedInput(packed=packed_vector(VECTOR_BYTES))
+        assert in_one_piece(whole.message) == MaskedInput(packed=packed_vector(VECTOR_BYTES))
         self.received.append(whole.device)
         return [*effects, *self.uploads.settle(whole)]
 

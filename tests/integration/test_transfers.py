@@ -31,6 +31,7 @@ from edgefl.types import DeviceId, FleetName
 from tests.integration.brokers import mosquitto, stock_mosquitto, until
 from tests.integration.real import Process, agent_words, submit_words, wait_until
 from tests.round_boards import POLICY
+from tests.staged_inputs import in_one_piece
 
 FLEET, DEVICE = FleetName("test"), DeviceId("d1")
 LIMITS = IntakeLimits()
@@ -113,8 +114,7 @@ class GatewayEnd:
         whole, more = self.uploads.take_whole(*upload)
         if whole is None:
             return [*effects, *more]
-        assert isinstance(whole.message, MaskedInput)
-        self.received.append(whole.message)
+        self.received.append(in_one_piece(whole.message))
         return [*effects, *self.uploads.settle(whole)]
 
 

@@ -164,6 +164,16 @@ def test_cuts_that_lose_every_window_are_no_sign_of_a_broker_that_swallows_chunk
     assert link.finish() == blob
 
 
+def test_receipts_within_the_window_let_nobody_wait() -> None:
+    blob = make_blob(40 * CHUNK_BYTES)
+    link = Link(blob, limits=IntakeLimits(window_chunks=8, receipt_chunks=4))
+    assert link.finish() == blob
+    assert link.now_s == 0.0
+    assert link.chunk_bytes_sent == len(blob)
+    with pytest.raises(ConfigError, match="E-INTAKE-LIMITS"):
+        IntakeLimits(window_chunks=4, receipt_chunks=5)
+
+
 def test_a_restarted_sender_is_told_what_is_missing() -> None:
     blob = make_blob(10 * CHUNK_BYTES)
     link = Link(blob)

@@ -5,11 +5,12 @@ import os
 import pickle
 import threading
 
+import numpy as np
 import pytest
 
 from edgefl import _native
-from edgefl._native import UploadStage
-from edgefl.errors import ConfigError
+from edgefl._native import RingSum, UploadStage
+from edgefl.errors import ConfigError, WireError
 
 CHUNK_BYTES = 65_536
 
@@ -48,6 +49,27 @@ def test_a_blob_arrives_out_of_order_and_is_taken_once():
     assert stage.take("dev/1") == blob
     assert refusal(lambda: stage.take("dev/1")) == "E-STAGE-KEY"
     assert (stage.held_bytes, stage.keys(), stage.discard("dev/1")) == (0, [], False)
+
+
+def test_a_vector_is_added_from_where_it_arrived():
+    count = 60_000
+    values = np.arange(count, dtype=np.uint32) % (1 << 20)
+    packed = _native.pack(values, 20)
+    stage = UploadStage(1 << 20, 2)
+    stage.open("dev/1", len(packed), CHUNK_BYTES, hashes_of(packed))
+    for index, chunk in enumerate(chunks_of(packed)):
+        stage.accept("dev/1", packet(index, chunk))
+    staged = stage.take_out("dev/1")
+    assert (len(staged), staged.to_bytes(), len(staged.name)) == (len(packed), packed, 32)
+    assert (stage.held_bytes, refusal(lambda: stage.take_out("dev/1"))) == (0, "E-STAGE-KEY")
+    total = RingSum(count, 20)
+    total.add_staged(staged)
+    total.add_packed(packed)
+    assert total.to_packed() == _native.pack((2 * values) % (1 << 20), 20)
+    with pytest.raises(WireError, match="E-PACKED-LENGTH"):
+        RingSum(count + 8, 20).add_staged(staged)
+    with pytest.raises(TypeError):
+        pickle.dumps(staged)
 
 
 def test_every_wrong_packet_is_named_and_changes_nothing():

@@ -27,6 +27,7 @@ mod backend;
 mod batch;
 mod cancel;
 mod check;
+mod chunk_packet;
 mod encode;
 mod error;
 mod field;
@@ -45,6 +46,7 @@ mod secret;
 mod selftest;
 mod shamir;
 mod signature;
+mod spare_buffers;
 mod stage_error;
 mod staging;
 mod tiles;
@@ -54,6 +56,7 @@ pub use agreement::{agreement_public_keys, AgreementKey};
 pub use backend::{has_aes_hardware, Backend, Sign};
 pub use cancel::CancelFlag;
 pub use check::{check_coordinates, CHECK_COORDINATES};
+pub use chunk_packet::{ChunkPacket, ChunkVerdict, CHUNK_HEADER_BYTES, MAX_CHUNK_BYTES};
 pub use encode::{encode_and_mask, weight_slot, EncodeSecrets, EncodeSettings};
 pub use error::{CoreError, ErrorKind, ErrorReport};
 pub use kdf::hkdf_sha256;
@@ -78,7 +81,4 @@ pub use shamir::{
 };
 pub use signature::{verify, verify_many, SigningKey};
 pub use stage_error::StageProblem;
-pub use staging::{
-    ChunkPacket, ChunkVerdict, UploadStage, CHUNK_HASH_BYTES, CHUNK_HEADER_BYTES, MAX_CHUNK_BYTES,
-    MAX_STAGE_KEY_BYTES,
-};
+pub use staging::{StagedBlob, UploadStage, CHUNK_HASH_BYTES, MAX_STAGE_KEY_BYTES};

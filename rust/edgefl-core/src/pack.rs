@@ -4,16 +4,24 @@
 //! The unused high bits of the last byte are zero; unpacking refuses anything else, so that a
 //! vector has one packed form.
 //!
-//! Eight values take b whole bytes. The hot loops do 32 at a time, b words, with b known to the compiler,
-//! so that every shift is a constant; the rest goes through a generic loop. Cost: about 0.5 ns per
-//! coordinate either way (20 bits).
+//! Eight values take b whole bytes. The hot loops have b known to the compiler, so that every shift is a
+//! constant: packing does 32 values at a time, b words, and adding does eight, each from a load of its own,
+//! which the compiler turns into vector code. The rest goes through generic loops. Cost per coordinate at
+//! 20 bits: about 0.5 ns for packing, 0.25 ns for adding with AVX2 and 0.45 ns without.
 
+#![allow(clippy::inline_always)] // what is not inlined is not compiled for wide vectors
+
+use crate::backend::wide::{run_widest, Work};
 use crate::error::CoreError;
 use crate::lanes::RingLane;
 use crate::ring::{same_length, RingBits};
 
 const WORD_BITS: usize = 32;
 const GROUP: usize = 32;
+/// Values that take b whole bytes.
+const BYTE_GROUP: usize = 8;
+/// Bytes that are read for one value.
+const WORD_BYTES: usize = 8;
 
 /// Returns the bytes that `count` values take, or `None` where that leaves `usize`.
 pub fn packed_bytes(count: usize, ring: RingBits) -> Option<usize> {
@@ -113,11 +121,32 @@ pub(crate) fn pack_lanes<L: RingLane>(lanes: &[L], ring: RingBits, packed: &mut 
 
 /// Adds packed values to lanes; the bytes were checked. Bits of a lane above b come to hold anything.
 pub(crate) fn add_packed_lanes<L: RingLane>(packed: &[u8], ring: RingBits, lanes: &mut [L]) {
-    let whole = lanes.len() / GROUP * GROUP;
-    let (groups, rest) = lanes.split_at_mut(whole);
-    let (packed, packed_rest) = packed.split_at(whole / 8 * ring.bits() as usize);
-    with_bits!(ring.bits(), add_groups::<L>(packed, groups));
-    add_rest(packed_rest, ring, rest);
+    // Each group but the last ones has a whole word to read from its last value's first byte on.
+    let b = ring.bits() as usize;
+    let readable = packed.len().saturating_sub(WORD_BYTES) / b;
+    let groups = readable.min(lanes.len() / BYTE_GROUP);
+    let (lanes, rest) = lanes.split_at_mut(groups * BYTE_GROUP);
+    run_widest(Adding {
+        packed,
+        ring,
+        lanes,
+    });
+    add_rest(packed.get(groups * b..).unwrap_or_default(), ring, rest);
+}
+
+struct Adding<'a, L> {
+    packed: &'a [u8],
+    ring: RingBits,
+    lanes: &'a mut [L],
+}
+
+impl<L: RingLane> Work for Adding<'_, L> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        with_bits!(self.ring.bits(), add_groups::<L>(self.packed, self.lanes));
+    }
 }
 
 fn pack_groups<L: RingLane, const B: usize>(lanes: &[L], packed: &mut [u8]) {
@@ -143,26 +172,24 @@ fn pack_groups<L: RingLane, const B: usize>(lanes: &[L], packed: &mut [u8]) {
     }
 }
 
+/// Adds whole groups of values, each read by itself as the word in which it begins and ends.
+#[inline(always)]
+#[allow(clippy::cast_possible_truncation)] // bits above b may hold anything
 fn add_groups<L: RingLane, const B: usize>(packed: &[u8], lanes: &mut [L]) {
-    for (packed, lanes) in packed
-        .chunks_exact(GROUP / 8 * B)
-        .zip(lanes.chunks_exact_mut(GROUP))
-    {
-        let mut words = [0_u32; B];
-        for (word, bytes) in words.iter_mut().zip(packed.chunks_exact(4)) {
-            *word = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-        }
-        let Ok(lanes) = <&mut [L; GROUP]>::try_from(lanes) else {
-            continue;
+    for (index, lanes) in lanes.chunks_exact_mut(BYTE_GROUP).enumerate() {
+        let Some(packed) = packed.get(index * B..(index + 1) * B + WORD_BYTES) else {
+            return;
         };
-        for_group!(INDEX => {
-            let (word, shift) = (INDEX * B / WORD_BITS, INDEX * B % WORD_BITS);
-            let mut value = words[word] >> shift;
-            if shift + B > WORD_BITS {
-                value |= words[word + 1] << (WORD_BITS - shift);
+        let mut words = [0_u64; BYTE_GROUP];
+        for (place, word) in words.iter_mut().enumerate() {
+            let first = place * B / 8;
+            if let Some(bytes) = packed[first..].first_chunk() {
+                *word = u64::from_le_bytes(*bytes) >> (place * B % 8);
             }
-            lanes[INDEX] = lanes[INDEX].plus(L::from_word(value));
-        });
+        }
+        for (lane, word) in lanes.iter_mut().zip(words) {
+            *lane = lane.plus(L::from_word(word as u32));
+        }
     }
 }
 

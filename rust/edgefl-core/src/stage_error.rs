@@ -63,7 +63,10 @@ impl StageProblem {
             ),
             Self::ChunkSize { found } => (
                 "E-STAGE-MANIFEST",
-                format!("chunks of 1 to {} bytes", crate::staging::MAX_CHUNK_BYTES),
+                format!(
+                    "chunks of 1 to {} bytes",
+                    crate::chunk_packet::MAX_CHUNK_BYTES
+                ),
                 format!("{found} bytes"),
                 "take the chunk size from a manifest that was checked",
             ),

@@ -4,7 +4,8 @@
 //! a signed message; a chunk packet itself is unsigned: its hash stands in the manifest. Each byte is
 //! hashed once, on the thread that received it and outside every lock, and copied once, into the blob's
 //! own buffer. Bounded: the sizes announced, hash lists included, add up to at most `max_bytes`, and the
-//! number of blobs is at most `max_blobs`. Buffers of ended blobs are used again.
+//! number of blobs is at most `max_blobs`. Buffers of ended blobs are used again, within the same bound; when no
+//! blob is open, a quarter of it is kept.
 //! Not guaranteed: that anything here survives the process.
 //!
 //! Source: FIPS 180-4 for SHA-256.
@@ -15,95 +16,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 
 use sha2::{Digest, Sha256};
 
+use crate::chunk_packet::{ChunkPacket, ChunkVerdict, MAX_CHUNK_BYTES};
 use crate::error::CoreError;
+use crate::spare_buffers::SpareBuffers;
 use crate::stage_error::StageProblem;
 
 /// Bytes of a chunk's hash.
 pub const CHUNK_HASH_BYTES: usize = 32;
-/// The largest chunk: 120 KiB, which with its header fits in the messages of every broker we know.
-pub const MAX_CHUNK_BYTES: usize = 122_880;
-/// Bytes before a chunk's data in its packet.
-pub const CHUNK_HEADER_BYTES: usize = 5;
 /// The longest name of a blob.
 pub const MAX_STAGE_KEY_BYTES: usize = 512;
-/// Buffers of ended blobs are kept up to this part of the bound: asking the system for fresh pages
-/// for every blob costs more than hashing it.
+/// When no blob is open, buffers are kept up to this part of the bound: asking the system for fresh
+/// pages for every blob costs more than hashing it.
 const SPARE_PART: usize = 4;
-
-const PACKET_KIND: u8 = 1;
-
-/// One chunk as it travels: a kind byte of 1, the index as 32 bits (the highest byte first), the data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ChunkPacket<'a> {
-    /// Position in the blob, from 0.
-    pub index: u32,
-    /// The bytes.
-    pub data: &'a [u8],
-}
-
-impl<'a> ChunkPacket<'a> {
-    /// Reads a peer's bytes; `None` where they are no chunk packet.
-    pub fn read(packet: &'a [u8]) -> Option<Self> {
-        let (&[kind, index @ ..], data) = packet.split_first_chunk::<CHUNK_HEADER_BYTES>()?;
-        let is_chunk = kind == PACKET_KIND && (1..=MAX_CHUNK_BYTES).contains(&data.len());
-        is_chunk.then_some(Self {
-            index: u32::from_be_bytes(index),
-            data,
-        })
-    }
-
-    /// Returns the packet's bytes.
-    pub fn to_bytes(self) -> Vec<u8> {
-        let mut packet = Vec::with_capacity(CHUNK_HEADER_BYTES + self.data.len());
-        packet.push(PACKET_KIND);
-        packet.extend_from_slice(&self.index.to_be_bytes());
-        packet.extend_from_slice(self.data);
-        packet
-    }
-}
-
-/// What became of a chunk packet. All but the first two change nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ChunkVerdict {
-    /// It was taken; others are missing.
-    Stored,
-    /// It was taken, and was the last that was missing.
-    Whole,
-    /// That chunk is there already. Its bytes are not looked at again.
-    Duplicate,
-    /// Its hash is not the manifest's.
-    WrongHash,
-    /// Its length is not the manifest's.
-    WrongSize,
-    /// The manifest has no chunk of that index.
-    NoSuchChunk,
-    /// It is no chunk packet.
-    Malformed,
-    /// No blob of that name is open.
-    NoSuchTransfer,
-}
-
-impl ChunkVerdict {
-    /// Returns the name that the Python side knows.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Stored => "stored",
-            Self::Whole => "whole",
-            Self::Duplicate => "duplicate",
-            Self::WrongHash => "wrong-hash",
-            Self::WrongSize => "wrong-size",
-            Self::NoSuchChunk => "no-such-chunk",
-            Self::Malformed => "malformed",
-            Self::NoSuchTransfer => "no-such-transfer",
-        }
-    }
-
-    /// Says whether the sender did nothing wrong.
-    pub fn is_sound(self) -> bool {
-        matches!(self, Self::Stored | Self::Whole | Self::Duplicate)
-    }
-}
+/// The largest blob whose bytes name it, for it might also come in one packet, without chunks.
+const MAX_NAMED_BY_BYTES: usize = MAX_CHUNK_BYTES;
 
 /// What is to arrive.
 #[derive(Debug, PartialEq, Eq)]
@@ -133,6 +59,18 @@ impl Manifest {
 
     fn held_bytes(&self) -> usize {
         self.size_bytes.saturating_add(self.chunk_hashes.len())
+    }
+
+    /// Names a blob of this manifest, every chunk of which has its hash: another one has another name.
+    fn name(&self, bytes: &[u8]) -> [u8; CHUNK_HASH_BYTES] {
+        if bytes.len() <= MAX_NAMED_BY_BYTES {
+            return Sha256::digest(bytes).into();
+        }
+        let mut hash = Sha256::new_with_prefix(b"edgefl staged blob 1");
+        hash.update((self.size_bytes as u64).to_be_bytes());
+        hash.update((self.chunk_bytes as u64).to_be_bytes());
+        hash.update(&self.chunk_hashes);
+        hash.finalize().into()
     }
 }
 
@@ -221,31 +159,47 @@ impl Blob {
 struct Blobs {
     by_key: HashMap<Box<str>, Arc<Blob>>,
     held_bytes: usize,
-    /// Buffers without a blob.
-    spare: Vec<Vec<u8>>,
-    spare_bytes: usize,
+    spare: SpareBuffers,
 }
 
 impl Blobs {
-    /// Returns a buffer of this size with any content.
-    fn buffer(&mut self, size_bytes: usize) -> Vec<u8> {
-        // One that is much too large would hold memory that no bound counts.
-        let fits = |spare: &Vec<u8>| (size_bytes..=2 * size_bytes).contains(&spare.capacity());
-        let Some(place) = self.spare.iter().position(fits) else {
-            return vec![0; size_bytes];
-        };
-        let mut buffer = self.spare.swap_remove(place);
-        self.spare_bytes -= buffer.capacity();
-        buffer.resize(size_bytes, 0);
-        buffer
+    /// Keeps a buffer, unless it and what the open blobs hold are more than the bound.
+    fn keep(&mut self, buffer: Vec<u8>, max_bytes: usize) {
+        self.spare.keep(buffer);
+        self.trim(max_bytes);
     }
 
-    /// Keeps a buffer, or lets it go where enough are kept.
-    fn keep(&mut self, buffer: Vec<u8>, most_bytes: usize) {
-        if buffer.capacity() > 0 && self.spare_bytes + buffer.capacity() <= most_bytes {
-            self.spare_bytes += buffer.capacity();
-            self.spare.push(buffer);
-        }
+    fn trim(&mut self, max_bytes: usize) {
+        self.spare.trim(if self.by_key.is_empty() {
+            max_bytes / SPARE_PART
+        } else {
+            max_bytes.saturating_sub(self.held_bytes)
+        });
+    }
+}
+
+/// A blob that is whole and was taken out of its stage, which gets its buffer back afterwards.
+pub struct StagedBlob {
+    bytes: Vec<u8>,
+    name: [u8; CHUNK_HASH_BYTES],
+    stage: Arc<UploadStage>,
+}
+
+impl StagedBlob {
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Its name: the SHA-256 of its bytes up to 120 KiB, of its manifest above, which costs nothing.
+    pub fn name(&self) -> &[u8; CHUNK_HASH_BYTES] {
+        &self.name
+    }
+}
+
+impl Drop for StagedBlob {
+    fn drop(&mut self) {
+        self.stage.keep(std::mem::take(&mut self.bytes));
     }
 }
 
@@ -303,9 +257,10 @@ impl UploadStage {
             .into());
         }
         blobs.held_bytes = held_bytes;
-        let buffer = blobs.buffer(size_bytes);
+        let buffer = blobs.spare.take(size_bytes);
         let blob = Arc::new(Blob::new(manifest, buffer));
         blobs.by_key.insert(key.into(), blob);
+        blobs.trim(self.max_bytes);
         Ok(())
     }
 
@@ -354,17 +309,23 @@ impl UploadStage {
     /// # Errors
     /// [`CoreError::Stage`]: no blob of that name is open, or chunks are missing.
     pub fn take<R>(&self, key: &str, read: impl FnOnce(&[u8]) -> R) -> Result<R, CoreError> {
-        let blob = self.require(key)?;
-        let mut content = blob.content();
-        check_whole(&content)?;
-        if !self.remove(key, |found| Arc::ptr_eq(found, &blob)) {
-            return Err(StageProblem::Unknown.into()); // another thread took it
-        }
-        let bytes = std::mem::take(&mut content.bytes);
-        drop(content);
+        let (bytes, _) = self.remove_whole(key)?;
         let result = read(&bytes);
-        self.write().keep(bytes, self.max_bytes / SPARE_PART);
+        self.keep(bytes);
         Ok(result)
+    }
+
+    /// Returns a blob that is whole, without a copy, and forgets it.
+    ///
+    /// # Errors
+    /// [`CoreError::Stage`]: no blob of that name is open, or chunks are missing.
+    pub fn take_out(self: &Arc<Self>, key: &str) -> Result<StagedBlob, CoreError> {
+        let (bytes, blob) = self.remove_whole(key)?;
+        Ok(StagedBlob {
+            name: blob.manifest.name(&bytes),
+            bytes,
+            stage: self.clone(),
+        })
     }
 
     /// Forgets a blob, whole or not; says whether it was open.
@@ -374,7 +335,7 @@ impl UploadStage {
         };
         let is_removed = self.remove(key, |found| Arc::ptr_eq(found, &blob));
         let bytes = std::mem::take(&mut blob.content().bytes);
-        self.write().keep(bytes, self.max_bytes / SPARE_PART);
+        self.keep(bytes);
         is_removed
     }
 
@@ -387,6 +348,22 @@ impl UploadStage {
     /// Returns the bytes that the open blobs may take, hash lists included.
     pub fn held_bytes(&self) -> usize {
         self.blobs().held_bytes
+    }
+
+    fn remove_whole(&self, key: &str) -> Result<(Vec<u8>, Arc<Blob>), CoreError> {
+        let blob = self.require(key)?;
+        let mut content = blob.content();
+        check_whole(&content)?;
+        if !self.remove(key, |found| Arc::ptr_eq(found, &blob)) {
+            return Err(StageProblem::Unknown.into()); // another thread took it
+        }
+        let bytes = std::mem::take(&mut content.bytes);
+        drop(content);
+        Ok((bytes, blob))
+    }
+
+    fn keep(&self, buffer: Vec<u8>) {
+        self.write().keep(buffer, self.max_bytes);
     }
 
     fn remove(&self, key: &str, is_meant: impl Fn(&Arc<Blob>) -> bool) -> bool {

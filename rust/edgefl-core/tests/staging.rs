@@ -1,5 +1,7 @@
 //! Arriving blobs: any order, any repeats, wrong chunks, bounds, and several threads at once.
 
+use std::sync::Arc;
+
 use edgefl_core::{
     ChunkPacket, ChunkVerdict, CoreError, StageProblem, UploadStage, CHUNK_HASH_BYTES,
     CHUNK_HEADER_BYTES, MAX_CHUNK_BYTES, MAX_STAGE_KEY_BYTES,
@@ -169,6 +171,45 @@ fn a_blob_that_was_taken_or_discarded_is_unknown_and_its_room_is_free() {
         ChunkVerdict::NoSuchTransfer
     );
     assert!(!stage.discard("d/x"));
+}
+
+/// A blob that came in chunks is the same as it would be in one piece, wherever that is possible.
+#[test]
+fn a_blob_that_is_taken_out_has_its_bytes_and_a_name_of_its_own() {
+    let small: Vec<u8> = (0..30).collect();
+    let large = vec![7; MAX_CHUNK_BYTES + 1];
+    let name = |blob: &[u8], chunk_bytes: usize| {
+        let stage = Arc::new(opened(blob, chunk_bytes));
+        assert_eq!(
+            stage.take_out("d/x").err(),
+            Some(
+                StageProblem::Incomplete {
+                    missing: blob.len().div_ceil(chunk_bytes)
+                }
+                .into()
+            )
+        );
+        for (index, chunk) in blob.chunks(chunk_bytes).enumerate() {
+            assert!(stage.accept("d/x", &packet(index, chunk)).is_sound());
+        }
+        let taken = stage.take_out("d/x").expect("whole");
+        assert_eq!(taken.bytes(), blob);
+        assert_eq!((stage.held_bytes(), stage.keys().len()), (0, 0));
+        *taken.name()
+    };
+    assert_eq!(
+        name(&small, 10).as_slice(),
+        Sha256::digest(&small).as_slice()
+    );
+    assert_eq!(name(&small, 10), name(&small, 7));
+    let other = {
+        let mut other = large.clone();
+        other[MAX_CHUNK_BYTES] = 8;
+        other
+    };
+    assert_eq!(name(&large, MAX_CHUNK_BYTES), name(&large, MAX_CHUNK_BYTES));
+    assert_ne!(name(&large, MAX_CHUNK_BYTES), name(&other, MAX_CHUNK_BYTES));
+    assert_ne!(name(&large, MAX_CHUNK_BYTES), name(&large, 65_536));
 }
 
 /// Buffers are used again: what is read is of this blob all the same, and the bound holds.

@@ -25,7 +25,7 @@ use crate::encode::{Encode, Outgoing};
 use crate::event::DisconnectReason;
 use crate::handshake::Greeted;
 use crate::hub::Hub;
-use crate::inbox::{Found, Inbox, SMALL_BYTES};
+use crate::inbox::{Found, Inbox, Reading, SMALL_BYTES};
 use crate::lifecycle::silence_allowed;
 use crate::mailbox::Mailbox;
 use crate::message::Message;
@@ -38,8 +38,12 @@ use crate::stream::BoxedStream;
 
 /// Packets that one turn handles before other connections get theirs.
 const PACKETS_PER_TURN: usize = 32;
+/// Acknowledgements that wait for one write while there is more to read.
+const MOST_HELD_ACKS: usize = 16;
 /// A client that does not take its answers is not read.
 const MAX_UNSENT_BYTES: usize = 32_768;
+/// Of the largest size, for reading much at a time: more than there are threads.
+const ROOM_FOR_PACKETS: usize = 16;
 const GOODBYE: Duration = Duration::from_secs(2);
 /// How long a peer has to show that it was alive when it was taken over.
 const LINGER: Duration = Duration::from_secs(3);
@@ -144,8 +148,8 @@ impl Connection {
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Ending> {
-        for _ in 0..PACKETS_PER_TURN {
-            match self.turn(context) {
+        for turn in 1..=PACKETS_PER_TURN {
+            match self.turn(context, turn == PACKETS_PER_TURN) {
                 Ok(true) => {}
                 Ok(false) => return Poll::Pending,
                 Err(ending) => return Poll::Ready(ending),
@@ -156,10 +160,14 @@ impl Connection {
     }
 
     /// Does one round of what can be done; tells whether there was anything.
-    fn turn(&mut self, context: &mut Context<'_>) -> Step {
+    fn turn(&mut self, context: &mut Context<'_>, is_last: bool) -> Step {
         let now = Instant::now();
         self.open_mail(context)?;
         let mut progress = self.read(context, now)?;
+        // What has arrived is handled first: its acknowledgements then share one write.
+        if progress && !is_last && self.outbox.is_empty() && self.acks.len() < MOST_HELD_ACKS {
+            return Ok(true);
+        }
         let was_paused = self.is_reading_paused();
         self.prepare(now);
         self.write(context, now)?;
@@ -186,7 +194,7 @@ impl Connection {
         if !self.place_stalled(context) || self.is_reading_paused() {
             return Ok(false);
         }
-        let mut direct = false;
+        let mut reading = self.reading();
         match self
             .inbox
             .next(self.hub.limits.max_packet_bytes)
@@ -203,13 +211,13 @@ impl Connection {
                 if !self.may_reserve(context, total_bytes, now) {
                     return Ok(false);
                 }
-                direct = true;
+                reading = Reading::Direct;
             }
             Found::Part { total_bytes } => self.expect_packet(total_bytes, now),
             Found::Nothing if self.inbox.is_empty() => {}
             Found::Nothing => self.expect_packet(0, now),
         }
-        match self.inbox.poll_fill(&mut self.stream, context, direct) {
+        match self.inbox.poll_fill(&mut self.stream, context, reading) {
             Poll::Pending => Ok(false),
             Poll::Ready(Ok(0) | Err(_)) => Err(Ending::Gone),
             Poll::Ready(Ok(count)) => {
@@ -218,6 +226,16 @@ impl Connection {
                 self.mailbox.hear(now);
                 Ok(true)
             }
+        }
+    }
+
+    /// Reads much at a time while a packet that turns out to be large surely finds room.
+    fn reading(&self) -> Reading {
+        let largest = self.hub.limits.max_packet_bytes;
+        if self.partial.available_permits() >= ROOM_FOR_PACKETS * largest {
+            Reading::Wide
+        } else {
+            Reading::Careful
         }
     }
 

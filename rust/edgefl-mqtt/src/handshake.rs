@@ -14,7 +14,7 @@ use crate::counters::add;
 use crate::encode::{Encode, Terms};
 use crate::event::{Event, Who};
 use crate::hub::{who, Hub};
-use crate::inbox::{Found, Inbox};
+use crate::inbox::{Found, Inbox, Reading};
 use crate::lifecycle::{Opened, Refusal};
 use crate::mailbox::Mailbox;
 use crate::packet::{decode, version_of, Connect, Incoming, Version};
@@ -126,7 +126,9 @@ async fn read_connect(
             }
             Found::Part { .. } | Found::Nothing => {}
         }
-        let filled = std::future::poll_fn(|context| inbox.poll_fill(stream, context, false)).await;
+        let filled =
+            std::future::poll_fn(|context| inbox.poll_fill(stream, context, Reading::Careful))
+                .await;
         if filled.map_err(|_| None)? == 0 {
             return Err(None);
         }

@@ -1,23 +1,43 @@
 //! Bytes that have arrived and are not a whole packet yet. Empty, it holds no memory.
+//!
+//! Reading goes into a buffer that all connections of a thread share. A packet that is whole in it is
+//! handed on from there, uncopied where it fills most of it; what is not whole is moved to a buffer of
+//! the connection's own, into which the rest of a large packet is then read directly.
 
 use std::cell::RefCell;
 use std::io;
 use std::pin::Pin;
 use std::task::{ready, Context, Poll};
 
-use bytes::BytesMut;
-use tokio::io::{AsyncRead, ReadBuf};
+use bytes::{BufMut, BytesMut};
+use tokio_util::io::poll_read_buf;
 
 use crate::frame::{read_header, Header};
 use crate::reason::Reason;
 use crate::stream::BoxedStream;
 
-/// Packets up to this size are read through a buffer that all connections of a thread share.
+/// Larger packets that are not whole get a buffer of their whole size.
 pub(crate) const SMALL_BYTES: usize = 4_096;
-const SCRATCH_BYTES: usize = 16_384;
+/// A chunk of the usual 64 KiB, its topic and what little may follow.
+const SHARED_BYTES: usize = 81_920;
+/// What is read at most where a large packet might have to wait for its room.
+const CAREFUL_BYTES: usize = 16_384;
+/// A packet below this size is copied out: its payload may be kept for long, and would keep all.
+const COPY_BELOW_BYTES: usize = SHARED_BYTES / 2;
+
+/// Where a read goes, and how much it may bring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reading {
+    /// Little: what arrives may have to be kept without a place for it.
+    Careful,
+    /// A whole chunk.
+    Wide,
+    /// The rest of a packet for which there is room.
+    Direct,
+}
 
 thread_local! {
-    static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; SCRATCH_BYTES]);
+    static SHARED: RefCell<BytesMut> = RefCell::default();
 }
 
 /// What is there.
@@ -38,6 +58,8 @@ pub(crate) enum Found {
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     buffer: BytesMut,
+    /// The buffer is a part of the thread's.
+    is_shared: bool,
 }
 
 impl Inbox {
@@ -48,10 +70,20 @@ impl Inbox {
             Header::Packet { total_bytes } if self.buffer.len() < total_bytes => {
                 Ok(Found::Part { total_bytes })
             }
-            Header::Packet { total_bytes } if self.buffer.len() == total_bytes => {
-                Ok(Found::Packet(std::mem::take(&mut self.buffer)))
-            }
-            Header::Packet { total_bytes } => Ok(Found::Packet(self.buffer.split_to(total_bytes))),
+            Header::Packet { total_bytes } => Ok(Found::Packet(self.take(total_bytes))),
+        }
+    }
+
+    fn take(&mut self, total_bytes: usize) -> BytesMut {
+        let packet = if self.buffer.len() == total_bytes {
+            std::mem::take(&mut self.buffer)
+        } else {
+            self.buffer.split_to(total_bytes)
+        };
+        if self.is_shared && total_bytes < COPY_BELOW_BYTES {
+            BytesMut::from(&packet[..])
+        } else {
+            packet
         }
     }
 
@@ -62,8 +94,10 @@ impl Inbox {
 
     /// Makes room for a whole packet, into which the rest is read without a copy.
     pub(crate) fn reserve(&mut self, total_bytes: usize) {
-        self.buffer
-            .reserve(total_bytes.saturating_sub(self.buffer.len()));
+        let mut own = BytesMut::with_capacity(total_bytes.max(self.buffer.len()));
+        own.extend_from_slice(&self.buffer);
+        self.buffer = own;
+        self.is_shared = false;
     }
 
     /// Reads once; 0 means that the peer has closed.
@@ -71,16 +105,32 @@ impl Inbox {
         &mut self,
         stream: &mut BoxedStream,
         context: &mut Context<'_>,
-        direct: bool,
+        reading: Reading,
     ) -> Poll<io::Result<usize>> {
-        if direct {
-            return tokio_util::io::poll_read_buf(Pin::new(stream), context, &mut self.buffer);
+        let most_bytes = match reading {
+            Reading::Direct => {
+                return poll_read_buf(Pin::new(stream), context, &mut self.buffer);
+            }
+            Reading::Careful => CAREFUL_BYTES,
+            Reading::Wide => SHARED_BYTES,
+        };
+        if self.is_shared {
+            self.buffer = BytesMut::from(&self.buffer[..]);
+            self.is_shared = false;
         }
-        SCRATCH.with_borrow_mut(|scratch| {
-            let mut window = ReadBuf::new(scratch);
-            ready!(Pin::new(stream).poll_read(context, &mut window))?;
-            self.buffer.extend_from_slice(window.filled());
-            Poll::Ready(Ok(window.filled().len()))
+        SHARED.with_borrow_mut(|shared| {
+            // The same memory again, unless a packet that was handed on from it is still kept.
+            shared.reserve(SHARED_BYTES);
+            let mut window = (&mut *shared).limit(most_bytes);
+            let count = ready!(poll_read_buf(Pin::new(stream), context, &mut window))?;
+            let arrived = shared.split();
+            if self.buffer.is_empty() {
+                self.buffer = arrived;
+                self.is_shared = true;
+            } else {
+                self.buffer.extend_from_slice(&arrived);
+            }
+            Poll::Ready(Ok(count))
         })
     }
 }

@@ -1,6 +1,6 @@
 //! Chunks into the upload stage, and reports to the gateway at the pace of receipts.
 //!
-//! A report is due after four chunks, one second after the first chunk that was not reported, for a
+//! A report is due after 32 chunks, one second after the first chunk that was not reported, for a
 //! chunk that came twice (its sender missed a receipt), and when a blob is whole. Refused chunks are
 //! reported once a second and device at most, so that a flood of them costs the gateway nothing.
 
@@ -15,7 +15,7 @@ use crate::reason::Reason;
 use crate::sink::{ChunkAnswer, ChunkSink, UploadKind, UploadReport, UploadTopic};
 
 /// Chunks after which a report is due.
-pub const CHUNKS_PER_REPORT: u32 = 4;
+pub const CHUNKS_PER_REPORT: u32 = 32;
 /// Time after which a chunk is reported at the latest, and between two reports of refusals.
 pub const REPORT_AFTER: Duration = Duration::from_secs(1);
 
@@ -172,11 +172,15 @@ mod tests {
         transfer: "x",
     };
 
-    /// Expects ten chunks, each of which is its index.
+    const CHUNKS: u8 = 80;
+
+    /// Expects so many chunks, each of which is its index.
     fn sink() -> UploadSink {
-        let hashes: Vec<u8> = (0..10).flat_map(hash).collect();
+        let hashes: Vec<u8> = (0..CHUNKS).flat_map(hash).collect();
         let stage = UploadStage::new(1 << 20, 4);
-        stage.open("dev/x", 10, 1, &hashes).expect("room");
+        stage
+            .open("dev/x", CHUNKS.into(), 1, &hashes)
+            .expect("room");
         UploadSink::new(Arc::new(stage))
     }
 
@@ -195,13 +199,13 @@ mod tests {
     }
 
     #[test]
-    fn every_fourth_chunk_and_the_last_are_reported() {
+    fn every_32nd_chunk_and_the_last_are_reported() {
         let (sink, now) = (sink(), Instant::now());
-        let kinds: Vec<_> = (0..10).map(|index| send(&sink, index, now).1).collect();
-        let mut expected = vec![None; 10];
-        expected[3] = Some(UploadKind::Progress);
-        expected[7] = Some(UploadKind::Progress);
-        expected[9] = Some(UploadKind::Whole);
+        let kinds: Vec<_> = (0..CHUNKS).map(|index| send(&sink, index, now).1).collect();
+        let mut expected = vec![None; CHUNKS.into()];
+        expected[31] = Some(UploadKind::Progress);
+        expected[63] = Some(UploadKind::Progress);
+        expected[79] = Some(UploadKind::Whole);
         assert_eq!(kinds, expected);
         assert!(sink.due_at(now + REPORT_AFTER).is_empty());
     }

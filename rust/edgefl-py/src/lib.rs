@@ -36,6 +36,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<masks::CancelFlag>()?;
     module.add_class::<summing::RingSum>()?;
     module.add_class::<staging::UploadStage>()?;
+    module.add_class::<staging::StagedBlob>()?;
     #[cfg(feature = "endpoint")]
     module.add_class::<endpoint::MqttEndpoint>()?;
     #[cfg(feature = "endpoint")]

@@ -66,6 +66,13 @@ impl UploadStage {
             .map_err(to_python)
     }
 
+    /// Returns a blob that is whole without a copy, and forgets it.
+    fn take_out(&self, py: Python<'_>, key: &str) -> PyResult<StagedBlob> {
+        py.detach(|| self.0.take_out(key))
+            .map(StagedBlob)
+            .map_err(to_python)
+    }
+
     /// Forgets a blob; says whether it was open.
     fn discard(&self, key: &str) -> bool {
         self.0.discard(key)
@@ -90,5 +97,37 @@ impl UploadStage {
     #[allow(clippy::unused_self)] // Python calls it on an instance
     fn __reduce__(&self) -> PyResult<()> {
         refuse_copy("UploadStage")
+    }
+}
+
+/// A blob that was taken out of a stage; its bytes stay where they arrived.
+#[pyclass(frozen, module = "edgefl._native")]
+pub(crate) struct StagedBlob(pub(crate) core::StagedBlob);
+
+#[pymethods]
+impl StagedBlob {
+    /// Names its content.
+    #[getter]
+    fn name<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, self.0.name())
+    }
+
+    /// Returns a copy of its bytes.
+    fn to_bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, self.0.bytes())
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.bytes().len()
+    }
+
+    #[allow(clippy::unused_self)] // Python calls it on an instance
+    fn __repr__(&self) -> &'static str {
+        "<StagedBlob>"
+    }
+
+    #[allow(clippy::unused_self)] // Python calls it on an instance
+    fn __reduce__(&self) -> PyResult<()> {
+        refuse_copy("StagedBlob")
     }
 }

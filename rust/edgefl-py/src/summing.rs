@@ -11,6 +11,7 @@ use crate::arguments::{session_id_of, threads_of, WideInt};
 use crate::errors::to_python;
 use crate::keys::refuse_copy;
 use crate::masks::{CancelFlag, Mask};
+use crate::staging::StagedBlob;
 
 /// A sum of packed vectors modulo 2^b. Calls from several threads wait for each other.
 #[pyclass(frozen, module = "edgefl._native")]
@@ -31,6 +32,12 @@ impl RingSum {
     #[allow(clippy::needless_pass_by_value)] // PyO3 hands arguments over by value
     fn add_packed(&self, py: Python<'_>, packed: PyBackedBytes) -> PyResult<()> {
         py.detach(|| self.lock()?.add_packed(&packed))
+            .map_err(to_python)
+    }
+
+    /// Adds one packed vector from where it arrived, or nothing where its form is wrong.
+    fn add_staged(&self, py: Python<'_>, blob: &StagedBlob) -> PyResult<()> {
+        py.detach(|| self.lock()?.add_packed(blob.0.bytes()))
             .map_err(to_python)
     }
 

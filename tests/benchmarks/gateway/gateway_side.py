@@ -20,15 +20,16 @@ from broker.event_batches import EventBatches
 from broker.events import GatewayEffect, SendChunks, StopChunks, UploadMoved
 from broker.gateway_state import GatewayState
 from broker.mailer import Mailer
-from broker.uploads import Uploads, stage_for
+from broker.sum_pause import sum_pause_s
+from broker.uploads import Uploads, intake_limits, stage_for
 from edgefl._native import MqttEndpoint, RingSum
 from edgefl.protocol import topics
 from edgefl.protocol.envelope import open_envelope, require_device_message
 from edgefl.protocol.round_messages import MaskedInput
 from edgefl.protocol.service_messages import Blob, GetBlob
-from edgefl.transfer.intake import IntakeLimits
+from edgefl.protocol.vectors import add_vector, digest_of
 from edgefl.transfer.manifest import MAX_BLOB_BYTES
-from edgefl.transfer.messages import TRANSFER_ANSWERS, TransferOffer
+from edgefl.transfer.messages import MAX_WINDOW_BYTES, TRANSFER_ANSWERS, TransferOffer
 from edgefl.transport.base import Inbound
 from edgefl.transport.core_events import Acknowledge, Arrived, Publish
 from tests.benchmarks.gateway import own_figures
@@ -36,14 +37,12 @@ from tests.benchmarks.gateway.certificates import authority_pem, server_pem
 from tests.benchmarks.gateway.lab_fleet import (
     FLEET,
     RING_BITS,
+    SLOTS,
     coordinates,
     device_name,
     signing_key,
 )
 from tests.benchmarks.peers.line_server import Json, serve_lines
-
-_STORE_S = 1.0
-"""The gateway stores its sum so often at most."""
 
 
 class GatewaySide:
@@ -56,7 +55,7 @@ class GatewaySide:
 
     def __init__(self, devices: int, tls_folder: Path | None) -> None:
         """Listen."""
-        limits = IntakeLimits()
+        limits = intake_limits(slots=SLOTS, window_bytes=MAX_WINDOW_BYTES, has_endpoint=True)
         stage = stage_for(limits)
         self._endpoint = MqttEndpoint(
             FLEET,
@@ -79,9 +78,12 @@ class GatewaySide:
         self._events = EventBatches(time.monotonic)
         self._disk = ThreadPoolExecutor(max_workers=1)
         self._state = GatewayState(Path(tempfile.mkdtemp(prefix="gateway-side")))
+        self._devices = devices
         self._held: list[GatewayEffect] = []
-        self._stored_at_s = 0.0
+        self._sum_due_s: float | None = None
+        self._sum_bytes = 0
         self._members: list[str] = []
+        self._digests: dict[str, bytes] = {}
         self._sum: RingSum | None = None
         self._blobs: dict[bytes, bytes] = {}
 
@@ -104,7 +106,8 @@ class GatewaySide:
             return {**own_figures.cpu_and_memory(), "members": len(self._members)}
         if operation == "begin":
             own_figures.forget_peak()
-            self._sum = RingSum(coordinates(int(str(arguments["size_bytes"]))), RING_BITS)
+            self._sum_bytes = int(str(arguments["size_bytes"]))
+            self._sum = RingSum(coordinates(self._sum_bytes), RING_BITS)
             self._members = []
             return {**own_figures.cpu_and_memory()}
         if operation == "sum":
@@ -167,8 +170,7 @@ class GatewaySide:
 
     def _wakeup_s(self) -> float | None:
         wishes = [self._uploads.wakeup_s, self._mailer.downloads.wakeup_s]
-        if self._held:
-            wishes.append(self._stored_at_s + _STORE_S)
+        wishes.append(self._sum_due_s)
         return min((wish for wish in wishes if wish is not None), default=None)
 
     def _on_arrived(self, event: Arrived, now_s: float) -> list[GatewayEffect]:
@@ -195,16 +197,24 @@ class GatewaySide:
         effects = self._uploads.on_moved(event.device, event.transfer_id, now_s)
         whole, more = self._uploads.take_whole(event.device, event.transfer_id)
         if whole is not None and isinstance(whole.message, MaskedInput) and self._sum is not None:
-            self._sum.add_packed(whole.message.packed)
+            self._digests[whole.device] = digest_of(whole.message)
+            add_vector(self._sum, whole.message)
             self._members.append(whole.device)
             self._held += self._uploads.settle(whole)
         return [*effects, *more]
 
     def _store_sum(self, now_s: float) -> list[GatewayEffect]:
-        """Put sum and members into the batch, and let their receipts go with it."""
-        if not self._held or self._sum is None or now_s < self._stored_at_s + _STORE_S:
+        """Put sum and members into the batch, and let their receipts go with it.
+
+        When a pause is over, or all are in it, which ends the phase.
+        """
+        if not self._held or self._sum is None:
             return []
-        self._stored_at_s = now_s
+        if self._sum_due_s is None:
+            self._sum_due_s = now_s + sum_pause_s(self._sum_bytes)
+        if now_s < self._sum_due_s and len(self._members) < self._devices:
+            return []
+        self._sum_due_s = None
         names = "\n".join(self._members).encode()
         self._state.store.put_many({"sum": self._sum.to_packed(), "members": names})
         held, self._held = self._held, []

@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+from collections import deque
 
 from edgefl._native import UploadStage
 from edgefl.agent.downloads import LIMITS, STAGE_BYTES, Downloads
@@ -18,6 +19,7 @@ from edgefl.protocol.service_messages import Blob, GetBlob
 from edgefl.transfer.messages import TRANSFER_ANSWERS, TransferOffer
 from edgefl.transfer.packets import read_down
 from edgefl.transport.core_events import Publish
+from edgefl.transport.settings import MAX_IN_FLIGHT_BYTES
 from tests.benchmarks.gateway.lab_fleet import FLEET, client_id, device_name, header, signing_key
 from tests.benchmarks.peers.mqtt_wire import MqttWire, connect
 from tests.round_boards import POLICY
@@ -51,6 +53,8 @@ class LabDevice:
         self._done: asyncio.Future[None] | None = None
         self._news: asyncio.Queue[list[AgentEffect]] = asyncio.Queue()
         self._speaker: asyncio.Task[None] | None = None
+        self._under_way: deque[tuple[asyncio.Future[None], int]] = deque()
+        self._under_way_bytes = 0
         self.chunk_bytes = self.chunk_count = 0
 
     @property
@@ -69,6 +73,8 @@ class LabDevice:
         if self._speaker is not None:
             self._speaker.cancel()
         self._news = asyncio.Queue()
+        self._under_way.clear()
+        self._under_way_bytes = 0
         name = device_name(self.number)
         self._wire = await connect(
             port,
@@ -120,7 +126,17 @@ class LabDevice:
                     if "/up/" in effect.topic:
                         self.chunk_bytes += len(effect.payload)
                         self.chunk_count += 1
-                    await self.wire.publish(effect.topic, effect.payload)
+                    await self._publish(effect)
+
+    async def _publish(self, effect: Publish) -> None:
+        """Publish when there is room among what has no PUBACK yet, as an agent does."""
+        size_bytes = len(effect.payload)
+        while self._under_way and self._under_way_bytes + size_bytes > MAX_IN_FLIGHT_BYTES:
+            answered, bytes_before = self._under_way.popleft()
+            await answered
+            self._under_way_bytes -= bytes_before
+        self._under_way.append((await self.wire.publish(effect.topic, effect.payload), size_bytes))
+        self._under_way_bytes += size_bytes
 
     def _on_message(self, topic: str, payload: bytes) -> None:
         if topic != topics.downlink(FLEET, device_name(self.number)):

@@ -376,7 +376,7 @@ def test_what_a_device_refuses_for_its_size_is_reported_with_both_numbers() -> N
 
 
 def test_a_blob_that_is_no_message_is_refused_once_it_is_whole() -> None:
-    limits = intake_limits(slots=4, window_bytes=1 << 20)
+    limits = intake_limits(slots=4, window_bytes=1 << 20, has_endpoint=False)
     uploads = Uploads(
         stage=stage_for(limits), epoch=3, mailer=Mailer(FLEET, GATEWAY), limits=limits
     )

@@ -107,7 +107,7 @@ KEY = SigningKey.from_seed(Seed.from_bytes(bytes(32)))
 
 
 def uploads_of() -> Uploads:
-    limits = intake_limits(slots=4, window_bytes=1 << 20)
+    limits = intake_limits(slots=4, window_bytes=1 << 20, has_endpoint=False)
     return Uploads(stage=stage_for(limits), epoch=1, mailer=Mailer(FLEET, KEY), limits=limits)
 
 

@@ -48,7 +48,9 @@ def outbox() -> Outbox:
 
 def window_of(paho: Paho, outbox: Outbox, **changed: object) -> SendingWindow:
     return SendingWindow(
-        paho, outbox, **{"size": 2, "speaks_5": True, "broker": "mqtt://b", **changed}
+        paho,
+        outbox,
+        **{"size": 2, "size_bytes": 100, "speaks_5": True, "broker": "mqtt://b", **changed},
     )
 
 
@@ -60,6 +62,25 @@ def test_no_more_goes_out_than_the_window_holds(paho, outbox):
     assert window.take_answer(1, puback(0), 0.0)
     window.pump(0.0)
     assert len(paho.published) == 3
+
+
+def test_no_more_bytes_are_under_way_than_a_cut_may_cost(paho):
+    box = Outbox(max_messages=10, max_bytes=1000)
+    for number, size_bytes in enumerate((60, 40, 1, 150, 1)):
+        box.put(Outgoing(topic=f"t{number}", payload=bytes(size_bytes), retain=False))
+    window = window_of(paho, box, size=8)
+    window.pump(0.0)
+    assert [topic for topic, _, _ in paho.published] == ["t0", "t1"]
+    assert window.take_answer(1, puback(0), 0.0)
+    window.pump(0.0)
+    assert len(paho.published) == 3
+    for packet_id in (2, 3):
+        window.take_answer(packet_id, puback(0), 0.0)
+    window.pump(0.0)  # the large one goes by itself
+    assert [topic for topic, _, _ in paho.published[3:]] == ["t3"]
+    assert [message.topic for message in window.take_unacknowledged()] == ["t3"]
+    window.pump(0.0)
+    assert len(paho.published) == 5
 
 
 def test_the_brokers_receive_maximum_narrows_it(paho, outbox):
