@@ -1,6 +1,7 @@
 """What devices send: who may speak is decided here, and each kind of message handed on."""
 
 import hashlib
+import math
 
 from broker.admission import admit
 from broker.admissions import Admissions
@@ -31,6 +32,7 @@ from edgefl.transport.core_events import Acknowledge, Arrived
 from edgefl.types import DeviceId
 
 _INPUT_KINDS = frozenset({MaskedInput.kind, OneUpload.kind})
+_CLEAR_PAUSE_S = 1.0
 _LONGEST_LIST_BYTES = 4 << 20
 """Shares for the largest neighbourhood, or a deposit for the largest committee."""
 
@@ -76,6 +78,8 @@ class Uplinks:
         self._sightings = sightings
         self._admissions = admissions
         self._uploads = uploads
+        self._cleared_for = 0
+        self._cleared_at_s = -math.inf
 
     def on_arrived(self, event: Arrived, now_s: float) -> list[GatewayEffect]:
         """Take a packet from a device's topic."""
@@ -237,12 +241,21 @@ class Uplinks:
         is_late = offer.message_kind == MaskedInput.kind and current is not None
         if is_late and current is not None and not current.machine.takes(MaskedInput):
             return self._uploads.say_not_wanted(device, header, offer)
-        # What lies about of rounds that are over, or of devices that were put out, must not be in
-        # the way.
-        self._uploads.keep_only(self._is_wanted)
+        self._clear_away(0 if current is None else current.call.attempt, now_s)
         return self._uploads.on_offer(
             device, header, offer, now_s, largest_bytes=self._largest_bytes(header, offer)
         )
+
+    def _clear_away(self, attempt: int, now_s: float) -> None:
+        """Forget uploads of rounds that are over, or of devices that were put out.
+
+        They must not be in the way of others; but looking at all of them for each of thousands that
+        offer at once would take longer than the offers.
+        """
+        if attempt == self._cleared_for and now_s < self._cleared_at_s + _CLEAR_PAUSE_S:
+            return
+        self._cleared_for, self._cleared_at_s = attempt, now_s
+        self._uploads.keep_only(self._is_wanted)
 
     def _is_wanted(self, device: str, attempt: int) -> bool:
         if self._population.key_of(device) is None:

@@ -75,9 +75,9 @@ class Uploads:
 
     def __init__(self, *, stage: Stage, epoch: int, mailer: Mailer, limits: IntakeLimits) -> None:
         """Begin with nothing."""
-        self._intake = Intake(stage, epoch=epoch, limits=limits)
-        self._mailer = mailer
         self._offers: dict[tuple[str, bytes], tuple[Header, TransferOffer]] = {}
+        self._intake = Intake(stage, epoch=epoch, limits=limits, on_pushed_out=self._forget_offer)
+        self._mailer = mailer
         self._done: OrderedDict[tuple[str, bytes], None] = OrderedDict()
 
     # ------------------------------------------------------------ for reading
@@ -205,16 +205,15 @@ class Uploads:
 
     def wake(self, now_s: float) -> list[GatewayEffect]:
         """Send the receipts that are due, and give free slots to those who wait."""
-        effects = self._say(self._intake.wake(now_s))
-        for place in list(self._offers):
-            if not self._intake.knows(*place):
-                del self._offers[place]
-        return effects
+        return self._say(self._intake.wake(now_s))
+
+    def _forget_offer(self, device: str, transfer_id: bytes) -> None:
+        self._offers.pop((device, transfer_id), None)
 
     def _refuse(
         self, device: str, transfer_id: bytes, reason: RefusalReason, *, limit_bytes: int = 0
     ) -> list[GatewayEffect]:
-        self._offers.pop((device, transfer_id), None)
+        self._forget_offer(device, transfer_id)
         return self._say(self._intake.refuse(device, transfer_id, reason, limit_bytes))
 
     def _say(self, answers: Sequence[Answer]) -> list[GatewayEffect]:

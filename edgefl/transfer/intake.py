@@ -7,7 +7,7 @@ missing, and waits behind the others. Time is an argument; nothing here knows wh
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from edgefl._native import StagedBlob
@@ -94,9 +94,18 @@ class Intake:
         stage: Where chunks go; it must have room for `limits.staged_bytes` and the hash lists.
         epoch: Life of this receiver; greater than in every earlier life.
         limits: The bounds.
+        on_pushed_out: Called with peer and transfer id of what is forgotten to make room for
+            others.
     """
 
-    def __init__(self, stage: Stage, *, epoch: int, limits: IntakeLimits) -> None:
+    def __init__(
+        self,
+        stage: Stage,
+        *,
+        epoch: int,
+        limits: IntakeLimits,
+        on_pushed_out: Callable[[str, bytes], None] | None = None,
+    ) -> None:
         """Begin with nothing."""
         self._stage = stage
         self._epoch = epoch
@@ -111,6 +120,7 @@ class Intake:
         # When a slot became free that nobody was given yet.
         self._freed_at_s: float | None = None
         self._heard_at_s = 0.0
+        self._on_pushed_out = on_pushed_out
         self.refused_chunks: dict[ChunkVerdict, int] = {}
 
     # ------------------------------------------------------------ what is there
@@ -379,6 +389,8 @@ class Intake:
             if self._staged_bytes + needed <= self._limits.staged_bytes:
                 break
             self._forget(peer, transfer_id)
+            if self._on_pushed_out is not None:
+                self._on_pushed_out(peer, transfer_id)
         return self._staged_bytes + needed <= self._limits.staged_bytes
 
     def _forget(self, peer: str, transfer_id: bytes) -> None:

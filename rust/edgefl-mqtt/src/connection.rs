@@ -379,6 +379,7 @@ impl Connection {
 
     /// Says goodbye, where that is due, and closes.
     async fn finish(mut self: Box<Self>, ending: Ending) {
+        let is_there = !matches!(ending, Ending::Gone);
         let (reason, told, words) = match ending {
             Ending::Goodbye { with_will: false } => {
                 (DisconnectReason::Normal, Reason::Success, None)
@@ -408,8 +409,15 @@ impl Connection {
         }
         self.hub
             .detach(&self.session, &self.mailbox, reason, told.code());
+        // Of what was read together with its last packet.
+        while let Some((packet_id, reason)) = self.acks.next() {
+            self.encode
+                .publish_ack(packet_id, reason, self.outbox.head());
+        }
         if let Some(words) = words {
             self.encode.disconnect(told, words, self.outbox.head());
+        }
+        if is_there && !self.outbox.is_empty() {
             let _ = timeout(GOODBYE, self.flush()).await;
         }
         let _ = timeout(GOODBYE, self.stream.shutdown()).await;
