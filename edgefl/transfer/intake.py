@@ -38,7 +38,7 @@ class IntakeLimits:
         asked_window_bytes: What a sender gets at most that asks for more under way, because its
             link holds back what is not taken; 0 gives nobody more.
         offers_per_peer: Transfers of one peer at once, waiting ones included.
-        receipt_s: A receipt follows a chunk after so long at the latest.
+        receipt_s: While chunks arrive, so much time lies between two receipts at the most.
         stall_s: A silent sender loses its slot after so long.
         deadline_s: A sender that sees no `done` for so long offers again; a slot that others wait
             for is held no longer.
@@ -174,7 +174,7 @@ class Intake:
                 return [Answer(peer=peer, message=refusal)]
             receiver = self._begin(peer, transfer_id, manifest, asked_window_bytes)
         if receiver.state is ReceiverState.TAKEN:
-            return [Answer(peer=peer, message=receiver.receipt())]
+            return [Answer(peer=peer, message=receiver.receipt(now_s))]
         if receiver.state is ReceiverState.ACTIVE:
             return [self._grant(peer, receiver, now_s)]
         self._queue.setdefault(place, receiver)
@@ -277,7 +277,7 @@ class Intake:
         for (peer, transfer_id), receiver in list(self._active.items()):
             due_s = receiver.receipt_due_s
             if due_s is not None and now_s >= due_s:
-                answers.append(Answer(peer=peer, message=receiver.receipt()))
+                answers.append(Answer(peer=peer, message=receiver.receipt(now_s)))
             if now_s >= self._slot_ends_s(receiver):
                 receiver.state = ReceiverState.PARKED
                 receiver.is_too_slow = now_s < receiver.heard_at_s + self._limits.stall_s

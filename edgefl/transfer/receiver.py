@@ -28,7 +28,7 @@ class Receiver:
         epoch: Life of this receiver, which stands in all that it says.
         window_chunks: How many chunks may be under way.
         receipt_chunks: A receipt follows so many.
-        receipt_s: A receipt follows a chunk after so long at the latest.
+        receipt_s: While chunks arrive, so much time lies between two receipts at the most.
         last_number: Of the grants given so far; its own are greater, also where an earlier place of
             the same transfer was forgotten.
     """
@@ -59,7 +59,7 @@ class Receiver:
         self._missing_at_receipt = manifest.chunk_count
         self._receipt_due_s: float | None = None
         self.state = ReceiverState.WAITING
-        self.heard_at_s = self.since_s = 0.0
+        self.heard_at_s = self.since_s = self._said_at_s = 0.0
         self.is_too_slow = False
 
     @property
@@ -85,7 +85,7 @@ class Receiver:
     def grant(self, now_s: float, deadline_s: float) -> TransferGrant:
         """Return the newest grant: it says what is missing, and makes all earlier ones stale."""
         self._grant_number += 1
-        self.heard_at_s = now_s
+        self.heard_at_s = self._said_at_s = now_s
         self._receipt_due_s = None
         is_active = self.state is ReceiverState.ACTIVE
         if is_active:
@@ -109,14 +109,16 @@ class Receiver:
         # Once all that is missing may be under way, a receipt opens nothing: it can take its time.
         opens_more = self._missing_at_receipt > self._window_chunks
         if opens_more and missing_count and arrived >= self._receipt_chunks:
-            return self.receipt()
+            return self.receipt(now_s)
         if self._receipt_due_s is None:
-            self._receipt_due_s = now_s + self._receipt_s
+            # What tells of chunks may have waited itself: a sender that hears nothing asks.
+            self._receipt_due_s = max(now_s, self._said_at_s + self._receipt_s)
         return None
 
-    def receipt(self) -> TransferProgress:
+    def receipt(self, now_s: float) -> TransferProgress:
         """Return what is here now."""
         self._receipt_due_s = None
+        self._said_at_s = now_s
         if self.state is ReceiverState.ACTIVE:
             self._missing_at_receipt = self._stage.missing_count(self.key)
         return self._progress(is_done=False)

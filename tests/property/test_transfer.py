@@ -174,6 +174,21 @@ def test_receipts_within_the_window_let_nobody_wait() -> None:
         IntakeLimits(window_chunks=4, receipt_chunks=5)
 
 
+def test_chunks_that_were_told_of_late_get_their_receipt_at_once() -> None:
+    """A sender asks after three seconds of silence, and the endpoint tells of chunks after one."""
+    link = Link(make_blob(3 * CHUNK_BYTES), limits=IntakeLimits(window_chunks=64))
+    link.tell(link.offer())
+    link.now_s = 1.2
+    link.send_chunk(0)
+    assert link.intake.wakes_at_s == 1.2
+    (answer,) = link.intake.wake(link.now_s)
+    assert answer.message.missing == pack_missing((1, 2), 3)
+    link.now_s = 1.3
+    link.send_chunk(1)  # so soon afterwards it waits
+    assert link.intake.wakes_at_s == 2.2
+    assert link.intake.wake(link.now_s) == []
+
+
 def test_a_restarted_sender_is_told_what_is_missing() -> None:
     blob = make_blob(10 * CHUNK_BYTES)
     link = Link(blob)

@@ -182,6 +182,9 @@ class GatewaySide:
         message = require_device_message(envelope.message)
         envelope.require_signed_by(self._keys[device])
         if isinstance(message, TransferOffer):
+            if self._uploads.is_done(device, envelope.header, message):
+                self._held += self._uploads.say_done(device, envelope.header, message)
+                return [*safe]
             granted = self._uploads.on_offer(
                 device, envelope.header, message, now_s, largest_bytes=MAX_BLOB_BYTES
             )
