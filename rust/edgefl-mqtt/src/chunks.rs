@@ -3,6 +3,7 @@
 //! Nothing is packed or copied for a client: all that fetch the same blob share its bytes.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -16,6 +17,9 @@ pub const TRANSFER_ID_BYTES: usize = 8;
 ///
 /// As many as a window has by default: a cut costs no more, and answers are not far behind them.
 pub(crate) const MOST_IN_FLIGHT: usize = 4;
+/// Transfers that wait for one client; another one takes the place of the oldest. The gateway
+/// forgets its own beyond as many.
+const MOST_TRANSFERS: usize = 8;
 const HEAD_BYTES: usize = 1 + TRANSFER_ID_BYTES + 1 + 4;
 const DOWN_MARK: u8 = 0x02;
 const UP_MARK: u8 = 0x01;
@@ -24,7 +28,7 @@ const UP_MARK: u8 = 0x01;
 pub(crate) type ChunkHead = [u8; HEAD_BYTES];
 
 /// A transfer.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Chunks {
     /// Which one.
     pub transfer_id: [u8; TRANSFER_ID_BYTES],
@@ -71,6 +75,13 @@ impl Chunks {
     }
 }
 
+impl fmt::Debug for Chunks {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (chunks, bytes) = (self.indices.len(), self.blob.len());
+        write!(formatter, "Chunks({chunks} of a blob of {bytes} bytes)")
+    }
+}
+
 /// Transfers that one session has not been sent whole.
 #[derive(Debug, Default)]
 pub(crate) struct ChunkQueue {
@@ -78,13 +89,19 @@ pub(crate) struct ChunkQueue {
 }
 
 impl ChunkQueue {
-    /// Adds chunks; those of a transfer that is here already follow its others.
+    /// Adds chunks; those of a transfer that is here already follow its others, up to as many as its
+    /// blob has: whoever asks again and again for what it does not take gets no more memory.
     pub(crate) fn add(&mut self, topic: &ByteString, chunks: Chunks) {
         let known = self.transfers.iter_mut();
         let mut known = known.filter(|(_, known)| known.transfer_id == chunks.transfer_id);
         if let Some((_, known)) = known.next() {
             known.indices.extend(chunks.indices);
+            let most = known.blob.len().div_ceil(known.chunk_bytes.max(1));
+            known.indices.truncate(most);
         } else {
+            if self.transfers.len() >= MOST_TRANSFERS {
+                self.transfers.pop_front();
+            }
             self.transfers.push_back((topic.clone(), chunks));
         }
     }
@@ -162,6 +179,26 @@ mod tests {
         for (one, other) in found.iter().zip(expected) {
             assert_eq!((one.0, one.1, &*one.2), other);
         }
+    }
+
+    #[test]
+    fn what_is_asked_for_again_and_again_takes_no_more_room() {
+        let mut queue = ChunkQueue::default();
+        let topic = ByteString::from_static("t");
+        for id in 0..20 {
+            for _ in 0..5 {
+                queue.add(&topic, chunks(id, &[0, 1]));
+            }
+        }
+        let found = all(&mut queue);
+        assert_eq!(found.len(), 3 * MOST_TRANSFERS, "three chunks are a blob");
+        assert_eq!((found[0].0, found[23].0), (12, 19));
+    }
+
+    #[test]
+    fn a_blob_is_not_shown() {
+        let shown = format!("{:?}", chunks(7, &[0]));
+        assert_eq!(shown, "Chunks(1 of a blob of 10 bytes)");
     }
 
     #[test]

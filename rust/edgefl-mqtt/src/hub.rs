@@ -183,7 +183,8 @@ impl Hub {
         self.route(None, message)
     }
 
-    /// Sends chunks of a transfer to whoever hears a topic and is there; tells how many these are.
+    /// Sends chunks of a transfer to whoever hears a topic at QoS 1 and is there; tells how many these
+    /// are.
     pub(crate) fn add_chunks(&self, topic: &ByteString, chunks: &Chunks) -> usize {
         let sessions = self.listeners_of(topic);
         let are_there = sessions
@@ -203,6 +204,7 @@ impl Hub {
         let state = lock(&self.state);
         let found = state.router.subscribers(topic).into_iter();
         found
+            .filter(|(_, how)| how.qos > 0)
             .filter_map(|(id, _)| state.sessions.get(&id).cloned())
             .collect()
     }

@@ -69,6 +69,12 @@ struct InFlight {
     is_sent: bool,
 }
 
+impl InFlight {
+    fn is_chunk(&self) -> bool {
+        self.message.chunk_head.is_some()
+    }
+}
+
 /// The queue of one session.
 #[derive(Debug)]
 pub(crate) struct Queue {
@@ -95,11 +101,10 @@ impl Queue {
         }
     }
 
-    /// Begins with a new connection: what was in flight is sent again, and nobody knows yet what
-    /// the client lacks of transfers.
+    /// Begins with a new connection: what was in flight is sent again, but for chunks.
     pub(crate) fn reconnect(&mut self, window: u16) {
         self.window = window.into();
-        self.chunks.clear();
+        self.forget_chunks();
         for entry in &mut self.in_flight {
             entry.is_sent = false;
         }
@@ -153,9 +158,13 @@ impl Queue {
         self.chunks.stop(transfer_id);
     }
 
-    /// Forgets every transfer.
+    /// Forgets every transfer with its connection, what is in flight included: the client says what
+    /// it lacks, and until it comes back a chunk would hold its blob, and room that others need.
     pub(crate) fn forget_chunks(&mut self) {
         self.chunks.clear();
+        let chunks = self.in_flight.iter().filter(|entry| entry.is_chunk());
+        self.uncount(chunks.map(|entry| entry.message.cost_bytes()).sum());
+        self.in_flight.retain(|entry| !entry.is_chunk());
     }
 
     /// Takes the next message to send, if the window allows one. What has expired is dropped.
@@ -264,9 +273,8 @@ impl Queue {
     }
 
     fn next_chunk(&mut self, now: Instant) -> Option<Delivery> {
-        let is_chunk = |entry: &&InFlight| entry.message.chunk_head.is_some();
-        let chunks = self.in_flight.iter().filter(is_chunk).count();
-        if chunks >= MOST_IN_FLIGHT || self.in_flight.len() >= self.window {
+        let chunks = self.in_flight.iter().filter(|entry| entry.is_chunk());
+        if chunks.count() >= MOST_IN_FLIGHT || self.in_flight.len() >= self.window {
             return None;
         }
         let message = self.chunks.next(now)?;
