@@ -280,17 +280,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TlsStream<S> {
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let stream = self.get_mut();
-        let mut count = 0;
-        for part in parts.iter().filter(|part| !part.is_empty()) {
-            if count == 0 {
-                count = ready!(stream.poll_encrypt(context, part))?;
-            } else if count < part.len().min(WRITE_BYTES) {
-                // A small head and what belongs to it leave together.
-                let part = &part[..part.len().min(WRITE_BYTES)];
-                if !stream.advance(&Wish::Content(part))? {
-                    break;
-                }
-                count += part.len();
+        let mut parts = parts.iter().filter(|part| !part.is_empty());
+        let Some(first) = parts.next() else {
+            return Poll::Ready(Ok(0));
+        };
+        let mut count = ready!(stream.poll_encrypt(context, first))?;
+        // A small head and what belongs to it leave together.
+        if let Some(second) = parts.next().filter(|second| first.len() < second.len()) {
+            let second = &second[..second.len().min(WRITE_BYTES)];
+            if count == first.len() && stream.advance(&Wish::Content(second))? {
+                count += second.len();
             }
         }
         stream.send_now(context)?;

@@ -146,6 +146,24 @@ async fn parts_are_written_in_their_order() {
 }
 
 #[tokio::test]
+async fn what_is_written_of_many_parts_is_their_beginning() {
+    let (mut near, mut far) = pair(&TLS13, 1 << 20).await;
+    let pieces =
+        [(100, 1), (50, 2), (1_000, 3), (70_000, 4)].map(|(bytes, byte)| vec![byte; bytes]);
+    for places in [[0, 1, 2], [1, 0, 2], [2, 3, 0], [3, 2, 1], [3, 3, 3]] {
+        let parts = places.map(|place| io::IoSlice::new(&pieces[place]));
+        let all = parts.iter().flat_map(|part| part.to_vec());
+        let all: Vec<u8> = all.collect();
+        let count = near.write_vectored(&parts).await.expect("room");
+        near.flush().await.expect("room");
+        let mut found = vec![0; count];
+        far.read_exact(&mut found).await.expect("it passes");
+        assert!(found == all[..count], "{places:?}");
+    }
+    assert_eq!(near.write_vectored(&[]).await.expect("nothing"), 0);
+}
+
+#[tokio::test]
 async fn keys_may_be_changed_on_the_way() {
     let (mut near, mut far) = pair(&TLS13, 1 << 20).await;
     for _ in 0..3 {
