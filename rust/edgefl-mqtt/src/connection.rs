@@ -192,6 +192,7 @@ impl Connection {
     /// Handles one packet or reads once.
     fn read(&mut self, context: &mut Context<'_>, now: Instant) -> Step {
         if !self.place_stalled(context) || self.is_reading_paused() {
+            self.inbox.settle();
             return Ok(false);
         }
         let mut reading = self.reading();
@@ -209,6 +210,7 @@ impl Connection {
             }
             Found::Part { total_bytes } if total_bytes > SMALL_BYTES => {
                 if !self.may_reserve(context, total_bytes, now) {
+                    self.inbox.settle();
                     return Ok(false);
                 }
                 reading = Reading::Direct;
@@ -229,10 +231,11 @@ impl Connection {
         }
     }
 
-    /// Reads much at a time while a packet that turns out to be large surely finds room.
+    /// Reads much at a time while all that may turn out to be in it surely finds room.
     fn reading(&self) -> Reading {
-        let largest = self.hub.limits.max_packet_bytes;
-        if self.partial.available_permits() >= ROOM_FOR_PACKETS * largest {
+        let room = [&self.partial, &self.places].map(PollSemaphore::available_permits);
+        let wanted = ROOM_FOR_PACKETS * self.hub.limits.max_packet_bytes;
+        if room.into_iter().all(|permits| permits >= wanted) {
             Reading::Wide
         } else {
             Reading::Careful

@@ -100,6 +100,14 @@ impl Inbox {
         self.is_shared = false;
     }
 
+    /// Leaves the thread's buffer to others, where what is here has to wait.
+    pub(crate) fn settle(&mut self) {
+        if self.is_shared {
+            self.buffer = BytesMut::from(&self.buffer[..]);
+            self.is_shared = false;
+        }
+    }
+
     /// Reads once; 0 means that the peer has closed.
     pub(crate) fn poll_fill(
         &mut self,
@@ -114,10 +122,7 @@ impl Inbox {
             Reading::Careful => CAREFUL_BYTES,
             Reading::Wide => SHARED_BYTES,
         };
-        if self.is_shared {
-            self.buffer = BytesMut::from(&self.buffer[..]);
-            self.is_shared = false;
-        }
+        self.settle();
         SHARED.with_borrow_mut(|shared| {
             // The same memory again, unless a packet that was handed on from it is still kept.
             shared.reserve(SHARED_BYTES);
@@ -132,5 +137,31 @@ impl Inbox {
             }
             Poll::Ready(Ok(count))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncWriteExt;
+
+    #[tokio::test]
+    async fn what_has_to_wait_holds_no_more_than_its_own_bytes() {
+        let (near, mut far) = tokio::io::duplex(1 << 20);
+        let mut stream: BoxedStream = Box::new(near);
+        let mut inbox = Inbox::default();
+        let part = [0x30, 0x80, 0x80, 0x08, 7];
+        far.write_all(&part).await.expect("room");
+        let filled =
+            std::future::poll_fn(|context| inbox.poll_fill(&mut stream, context, Reading::Wide));
+        assert_eq!(filled.await.expect("bytes"), part.len());
+        assert!(inbox.is_shared);
+        inbox.settle();
+        assert_eq!(inbox.buffer, part[..]);
+        assert!(inbox.buffer.capacity() < 64 && !inbox.is_shared);
+        SHARED.with_borrow_mut(|shared| {
+            // Nobody else holds it, so the same memory serves again.
+            assert!(shared.try_reclaim(SHARED_BYTES));
+        });
     }
 }
