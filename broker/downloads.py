@@ -203,9 +203,8 @@ class Downloads:
         if not download.sender.is_open:
             self._on_over(device, download)
             self._forget(place)
-            is_refused = download.sender.reason is not None
-            stop = self._stop(place, download) if is_refused else []
-            return [*stop, *self._fill_slots(now_s)]
+            # Also where it is done: whoever says so early is not sent the rest all the same.
+            return [*self._stop(place, download), *self._fill_slots(now_s)]
         if not download.is_sending:
             self._active.pop(place, None)
         elif place in self._active:

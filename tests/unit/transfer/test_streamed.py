@@ -94,7 +94,8 @@ def test_a_board_says_two_words_however_many_chunks_there_are() -> None:
     (done,) = board.hear([chunks])
     assert isinstance(done, TransferProgress)
     assert done.is_done
-    assert gateway.on_answer(DEVICE, done, 0.0) == []
+    stop = StopChunks(topic=chunks.topic, transfer_id=chunks.transfer_id)
+    assert gateway.on_answer(DEVICE, done, 0.0) == [stop]
     assert board.contents == [BLOB.content]
     assert gateway.wakeup_s is None
 
@@ -208,7 +209,8 @@ def test_who_waited_long_for_a_slot_is_sent_chunks_at_once() -> None:
     assert gateway.wakeup_s == 3.0
     (last,) = done
     waits = gateway.on_answer("d1", last, 50.0)
-    (chunks_of_second,) = waits
+    stop, chunks_of_second = waits
+    assert isinstance(stop, StopChunks)
     assert isinstance(chunks_of_second, SendChunks)
     assert chunks_of_second.indices == tuple(range(CHUNKS))
     assert gateway.wakeup_s == 53.0
