@@ -26,8 +26,10 @@ class GatewayPin:
         self.epoch: int | None = None
         self.chunk_bytes = DEFAULT_CHUNK_BYTES
         self.most_sleep_s = 0
-        # Where the gateway said that it is, in this life or an earlier one.
-        self.moved_to = tuple((store.get(_MOVED) or b"").decode().split())
+        # Where the gateway said that it is, in this life or an earlier one, and its epoch then.
+        epoch, *urls = (store.get(_MOVED) or b"0").decode().split()
+        self._moved_epoch = int(epoch)
+        self.moved_to = tuple(urls)
 
     @property
     def is_heard(self) -> bool:
@@ -54,13 +56,15 @@ class GatewayPin:
     def is_moving(self, status: AggregatorStatus) -> bool:
         """Keep where the gateway says that it is from now on; tell whether that is news.
 
-        One that says nothing may be at its new place already, so that nothing is forgotten.
+        One that says nothing may be at its new place already, so that nothing is forgotten. Only
+        a later start of the gateway is believed over what is known: old words that a broker repeats,
+        and two copies of a gateway that name each other, would send a device to and fro for ever.
         """
         moved_to = tuple(url for url in status.moved_to if url and not url.split()[1:])
-        if not moved_to or moved_to == self.moved_to:
+        if not moved_to or moved_to == self.moved_to or status.epoch <= self._moved_epoch:
             return False
-        self.moved_to = moved_to
-        self._store.put(_MOVED, " ".join(moved_to).encode())
+        self.moved_to, self._moved_epoch = moved_to, status.epoch
+        self._store.put(_MOVED, " ".join([str(status.epoch), *moved_to]).encode())
         return True
 
 
