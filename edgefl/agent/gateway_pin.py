@@ -57,7 +57,7 @@ class GatewayPin:
         """Keep where the gateway says that it is from now on; tell whether that is news.
 
         One that says nothing may be at its new place already, so that nothing is forgotten. Only
-        a later start of the gateway is believed over what is known: old words that a broker repeats,
+        a later start of the gateway is believed over what is known: old words that are repeated,
         and two copies of a gateway that name each other, would send a device to and fro for ever.
         """
         moved_to = tuple(url for url in status.moved_to if url and not url.split()[1:])
