@@ -18,6 +18,7 @@ from broker.sightings import Sightings
 from broker.uploads import Uploads
 from edgefl.errors import RemoteProtocolError, WireError
 from edgefl.protocol import topics
+from edgefl.protocol.bulk import transfer_id_of
 from edgefl.protocol.enrolment_messages import RenewalRequest
 from edgefl.protocol.envelope import Header, open_envelope, require_device_message
 from edgefl.protocol.epoch_messages import EPOCH_DEVICE_MESSAGES
@@ -242,9 +243,11 @@ class Uplinks:
         if is_late and current is not None and not current.machine.takes(MaskedInput):
             return self._uploads.say_not_wanted(device, header, offer)
         self._clear_away(0 if current is None else current.call.attempt, now_s)
-        return self._uploads.on_offer(
+        answers = self._uploads.on_offer(
             device, header, offer, now_s, largest_bytes=self._largest_bytes(header, offer)
         )
+        # The endpoint's word that all is there is lost where too many wait for their turn here.
+        return [*answers, *self._on_whole(device, transfer_id_of(offer, header), now_s)]
 
     def _clear_away(self, attempt: int, now_s: float) -> None:
         """Forget uploads of rounds that are over, or of devices that were put out.
