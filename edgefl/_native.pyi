@@ -28,6 +28,7 @@ __all__ = [
     "RingSum",
     "Seed",
     "SigningKey",
+    "StagedBlob",
     "UploadStage",
     "add_skellam_noise",
     "agreement_public_keys",
