@@ -394,6 +394,7 @@ fn remove(state: &mut State, session: &Session) {
         inner.subscriptions.clear();
     });
     state.sessions.remove(&session.id);
+    state.timers.forget(session.id);
     if state.by_key.get(&session.key) == Some(&session.id) {
         state.by_key.remove(&session.key);
     }
