@@ -32,6 +32,8 @@ pub mod frame;
 #[cfg(feature = "server")]
 mod gateway;
 #[cfg(feature = "server")]
+mod goodbye;
+#[cfg(feature = "server")]
 mod handshake;
 #[cfg(feature = "server")]
 mod hub;
