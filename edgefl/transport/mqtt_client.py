@@ -1,8 +1,11 @@
 """paho's client, made for one connection; keeps what paho forgets of sockets that fail."""
 
 import contextlib
+import selectors
 import socket
 import ssl
+import time
+from typing import Final
 
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
@@ -11,6 +14,9 @@ from edgefl.transport import mqtt5
 from edgefl.transport.base import Will
 from edgefl.transport.broker_url import BrokerAddress
 from edgefl.transport.settings import MqttSettings
+
+_GOODBYE_S: Final = 0.5
+"""How long a broker has to close its side after a DISCONNECT."""
 
 
 class OneConnection(paho.Client):
@@ -51,6 +57,7 @@ class OneConnection(paho.Client):
         self._opened: socket.socket | None = None
         self._server_name = None if settings.tls is None else settings.tls.server_name
         self._context: ssl.SSLContext | None = None
+        self._is_leaving = False
         self.connect_timeout = settings.connect_timeout_s
         self.max_inflight_messages = settings.max_in_flight
         if address.scheme.is_websocket:
@@ -64,11 +71,25 @@ class OneConnection(paho.Client):
         self._context = context
         self.tls_set_context(context)
 
+    def leave(self) -> None:
+        """Send DISCONNECT, and give the broker a moment to read it and to close.
+
+        A client that comes back at once could otherwise meet its own earlier connection there,
+        which the broker then ends as taken over: with its will.
+        """
+        self._is_leaving = True
+        self.disconnect()
+
     def close_opened(self) -> None:
         """Close the socket, however far it had come."""
         if self._opened is not None:
             with contextlib.suppress(OSError):
                 self._opened.close()
+
+    def _sock_close(self) -> None:
+        if self._is_leaving and self._sock is not None:
+            _wait_for_end(self._sock)
+        super()._sock_close()
 
     def _create_socket_connection(self) -> socket.socket:
         self._opened = super()._create_socket_connection()
@@ -92,3 +113,17 @@ class OneConnection(paho.Client):
         except ssl.SSLError as error:
             self.tls_error = error
             raise
+
+
+def _wait_for_end(sock: "paho.SocketLike") -> None:
+    """Read until the other side has closed or fails, for a moment at most."""
+    deadline_s = time.monotonic() + _GOODBYE_S
+    # A failure is an end as well, and there may be no descriptor any more.
+    with contextlib.suppress(OSError, ValueError), selectors.DefaultSelector() as selector:
+        selector.register(sock.fileno(), selectors.EVENT_READ)
+        while (left_s := deadline_s - time.monotonic()) > 0:
+            try:
+                if not sock.recv(4096):
+                    return
+            except (BlockingIOError, ssl.SSLWantReadError):
+                selector.select(left_s)

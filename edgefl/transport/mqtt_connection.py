@@ -300,7 +300,7 @@ class MqttConnection:
         """Take leave if the link still stands, and close the socket."""
         sock = self._client.socket()
         if sock is not None and self._connack is not None:
-            self._client.disconnect()
+            self._client.leave()
         if sock is not None:
             sock.close()
         self._client.close_opened()

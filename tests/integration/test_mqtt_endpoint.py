@@ -10,6 +10,7 @@ import pytest
 from edgefl.transport.base import Inbound, LinkDownReason, LinkUp, Will
 from edgefl.transport.settings import MqttVersion
 from tests.integration.brokers import until
+from tests.integration.local_endpoint import counting_endpoint
 from tests.integration.mqtt_lab import connected, endpoint_at, link_to
 
 WITHIN_S = 15.0
@@ -83,6 +84,17 @@ def test_a_polite_close_publishes_everything_and_no_will():
             assert gateway.payloads("st/a") == []
 
     asyncio.run(run())
+
+
+def test_a_client_that_comes_back_at_once_does_not_meet_itself():
+    async def run(port: int):
+        for _ in range(200):  # without the wait at the end, one in a hundred does
+            async with connected(port, "a") as device:
+                await until(lambda device=device: device.transport.is_up)
+
+    with counting_endpoint() as (endpoint, port):
+        asyncio.run(run(port))
+        assert endpoint.stats()["takeovers"] == 0
 
 
 def test_all_that_came_before_a_disconnect_is_passed_on():
