@@ -51,6 +51,8 @@ class _Download:
     sender: Sender
     unanswered: int = 0
     is_streamed: bool = False
+    # Chunks that were counted: of a stream that was cut, nobody here knows how much had gone out.
+    counted: set[int] = field(default_factory=set)
 
     @property
     def is_sending(self) -> bool:
@@ -274,11 +276,18 @@ class Downloads:
             out += [*self._stop(place, download), download.offer]
             self._count(place[0], len(download.offer.payload))
         if indices:
-            manifest = download.parts.offer.manifest
-            size_bytes = sum(map(manifest.size_of_chunk, indices))
-            self._count(place[0], size_bytes + DOWN_HEAD_BYTES * len(indices))
+            self._count_chunks(place[0], download, indices)
             out += self._chunks(place, download, indices)
         return out
+
+    def _count_chunks(self, device: str, download: _Download, indices: tuple[int, ...]) -> None:
+        """Count chunks as sent: each time, but once in a stream, which may end before its turn."""
+        sent = set(indices) - download.counted
+        if self._streams_chunks:
+            download.counted |= sent
+        size_bytes = sum(map(download.parts.offer.manifest.size_of_chunk, sent))
+        if sent:
+            self._count(device, size_bytes + DOWN_HEAD_BYTES * len(sent))
 
     def _chunks(
         self, place: tuple[str, bytes], download: _Download, indices: tuple[int, ...]

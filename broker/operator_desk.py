@@ -5,6 +5,7 @@ It runs in the gateway's process, beside the core; only the core decides.
 
 import datetime
 import logging
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -29,6 +30,7 @@ from edgefl.errors import ConfigError, EdgeflError
 _LOGGER = logging.getLogger(__name__)
 
 _REFRESH: Final = datetime.timedelta(hours=6)
+_TOKEN_LOOK_S: Final = 0.2
 
 
 class OperatorDesk:
@@ -64,6 +66,7 @@ class OperatorDesk:
         self._claims: dict[str, Claim] | None = None
         self._claims_seen: object = None
         self._taken: set[str] = set()
+        self._wanted_at_s = -math.inf
         self._refresh_at: datetime.datetime | None = None
         self._control: SessionControl | None = None
         self._revoked: RevocationsChanged | None = None
@@ -76,9 +79,21 @@ class OperatorDesk:
 
     # ------------------------------------------------------------ from files
 
-    def knows(self, claim: str) -> bool:
-        """Tell whether the last look has found a token of this name."""
-        return self._claims is not None and claim in self._claims
+    def wants_look(self, claim: str, now_s: float) -> bool:
+        """Tell whether to look at once: a script may come with a token that it has made just now.
+
+        Only so often: all messages wait meanwhile, and over a broker without access rules anybody
+        can name tokens that do not exist.
+
+        Args:
+            claim: The token's name.
+            now_s: Seconds of a clock that never goes back.
+        """
+        is_known = self._claims is not None and claim in self._claims
+        if is_known or now_s < self._wanted_at_s + _TOKEN_LOOK_S:
+            return False
+        self._wanted_at_s = now_s
+        return True
 
     def look(self) -> list[EnrolmentEvent]:
         """Return what is new; blocks for the disk."""

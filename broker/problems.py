@@ -96,6 +96,18 @@ def enrolment_problems(pending: int) -> list[Problem]:
     return [Problem(code="enrolment-waiting", text=text)]
 
 
+def overload_problems(lost_events: int) -> list[Problem]:
+    """Say so where the endpoint saw more happen than the gateway could look at."""
+    if not lost_events:
+        return []
+    text = (
+        f"{lost_events:,} connects, disconnects and uploads came faster than they could be noted: "
+        "this machine is too slow for the fleet, or somebody floods it; who is online shows again "
+        "as devices are heard"
+    )
+    return [Problem(code="events-lost", text=text)]
+
+
 def refusal_problems(refusals: Mapping[str, int]) -> list[Problem]:
     """Say so where many messages are refused."""
     total = sum(refusals.values())

@@ -229,8 +229,7 @@ class GatewayRuntime:
         async for event in transport.events():
             if isinstance(event, Inbound):
                 claim = topics.claim_of(event.topic)
-                if claim is not None and not self._operator.knows(claim):
-                    # A script may come with a token that it has made just now.
+                if claim is not None and self._operator.wants_look(claim, time.monotonic()):
                     await self._look_for_orders()
                 await self._events.put(
                     Arrived(topic=event.topic, payload=event.payload, ticket=event.ticket)

@@ -106,6 +106,17 @@ def test_refusals_and_refused_tasks_are_told(tmp_path: Path) -> None:
     assert codes >= {"many-refusals", "task-refused"}
 
 
+def test_what_the_endpoint_could_not_note_is_a_problem(tmp_path: Path) -> None:
+    for lost, expected in ((0, False), (7, True)):
+        link = LinkWords(
+            kind="endpoint", addresses=(), counters=lambda lost=lost: {"lost_events": lost}
+        )
+        live = LiveStatus(_core(), fleet="north", version="0.1.0", state_dir=tmp_path, link=link)
+        problems = {problem["code"]: problem["text"] for problem in live.status()["problems"]}
+        assert ("events-lost" in problems) is expected
+    assert problems["events-lost"].startswith("7 connects, disconnects and uploads")
+
+
 def test_a_link_that_is_there_is_no_problem(tmp_path: Path) -> None:
     core = _core()
     core.handle(LinkRestored(), 0.0)

@@ -202,3 +202,13 @@ def test_a_clock_that_jumps_ends_no_gateway(place: Place, caplog: pytest.LogCapt
     place.desk.look()
     assert "E-GATEWAY-CLOCK" in caplog.text
     assert place.link.shown == []
+
+
+def test_unknown_tokens_are_looked_for_at_once_but_only_so_often(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    claim = place.claim()
+    wants = [place.desk.wants_look("stranger", now_s) for now_s in (0.0, 0.1, 0.19, 0.2, 0.3)]
+    assert wants == [True, False, False, True, False]
+    assert place.desk.wants_look(claim, 1.0)
+    place.desk.look()
+    assert not place.desk.wants_look(claim, 2.0)

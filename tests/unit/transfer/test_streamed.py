@@ -1,5 +1,7 @@
 """Downloads over the gateway's own endpoint: one large window, chunks cut by the link."""
 
+import pytest
+
 from broker.downloads import EXPIRY_S, DownEffect, Downloads
 from broker.events import SendChunks, StopChunks
 from edgefl._native import Seed, SigningKey, UploadStage
@@ -24,7 +26,7 @@ from edgefl.transfer.messages import (
     TransferProgress,
     TransferRefusal,
 )
-from edgefl.transfer.packets import pack_chunk_down, read_down
+from edgefl.transfer.packets import DOWN_HEAD_BYTES, pack_chunk_down, read_down
 from edgefl.transport.core_events import Publish
 from edgefl.types import DeviceId, FleetName
 from tests.round_boards import POLICY
@@ -161,6 +163,24 @@ def test_an_offer_ends_what_an_older_grant_let_go() -> None:
     assert rest.indices == tuple(range(10, CHUNKS))
     half.hear([rest])
     assert half.contents == [BLOB.content]
+
+
+@pytest.mark.parametrize("streams_chunks", [True, False])
+def test_a_chunk_of_a_stream_is_counted_once_however_often_it_is_cut(streams_chunks: bool) -> None:
+    counted: list[int] = []
+    gateway = Downloads(
+        FLEET, GATEWAY, count=lambda _, size: counted.append(size), streams_chunks=streams_chunks
+    )
+    offer = offer_of(gateway)
+    for now_s in (0.0, 10.0, 20.0):
+        (grant,) = Board().hear([offer])
+        gateway.on_answer(DEVICE, grant, now_s)
+        gateway.on_hello(DEVICE, now_s + 5)
+    total = sum(counted) - 4 * len(offer.payload)
+    a_chunk = 65_536 + DOWN_HEAD_BYTES
+    once = len(BLOB.content) + CHUNKS * DOWN_HEAD_BYTES
+    # Packets for a broker of others have gone out each time: four, as the device's window says.
+    assert total == (once if streams_chunks else 3 * 4 * a_chunk)
 
 
 def test_a_refusal_stops_the_chunks() -> None:
