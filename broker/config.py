@@ -14,6 +14,7 @@ from broker.tls_folder import TlsFolder
 from edgefl.errors import ConfigError
 from edgefl.protocol.limits import KEY_BYTES
 from edgefl.protocol.public_keys import WEAK_KEY, weakness_of
+from edgefl.protocol.service_messages import MOST_ADDRESSES, MOST_URL_CHARS
 from edgefl.protocol.topics import parse_fleet
 from edgefl.storage.files import read_file
 from edgefl.transfer.manifest import DEFAULT_CHUNK_BYTES, MAX_CHUNK_BYTES, MIN_CHUNK_BYTES
@@ -168,7 +169,7 @@ def load_config(state_dir: Path) -> GatewayConfig | None:
         brokers=_texts(tables["broker"].get("urls")),
         http_host=str(tables["http"].get("host", _LOOPBACK)),
         http_port=_number(tables["http"], "port", DEFAULT_HTTP_PORT),
-        moved_to=_urls(top.get("moved_to")),
+        moved_to=_moved_to(path, top.get("moved_to")),
         limits=Limits(**{name: int(str(value)) for name, value in tables["limits"].items()}),
     )
 
@@ -246,9 +247,14 @@ def _texts(value: _Value | None) -> tuple[str, ...]:
     return value if isinstance(value, tuple) else ()
 
 
-def _urls(value: _Value | None) -> tuple[str, ...]:
+def _moved_to(path: Path, value: _Value | None) -> tuple[str, ...]:
     texts = _texts(value)
-    return tuple(map(str, parse_broker_urls(",".join(texts)))) if texts else ()
+    urls = tuple(map(str, parse_broker_urls(",".join(texts)))) if texts else ()
+    # A device would refuse the whole status.
+    if len(urls) > MOST_ADDRESSES or any(len(url) > MOST_URL_CHARS for url in urls):
+        expected = f"moved_to: at most {MOST_ADDRESSES} URLs of {MOST_URL_CHARS} characters"
+        raise _bad(path, expected, f"{len(urls)}, the longest of {max(map(len, urls))}")
+    return urls
 
 
 def _checked_tables(path: Path, content: Mapping[str, object]) -> dict[str, _Table]:

@@ -14,7 +14,7 @@ from edgefl.transfer.manifest import DEFAULT_CHUNK_BYTES, MAX_CHUNK_BYTES, MIN_C
 
 _MOST_BACKEND_CHARS = 32
 MOST_ADDRESSES = 8
-_MOST_URL_CHARS = 200
+MOST_URL_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +163,7 @@ class AggregatorStatus:
             gateway_version=as_text(body.get(5, ""), 64),
             chunk_bytes=_chunk_bytes(body.get(6, DEFAULT_CHUNK_BYTES)),
             moved_to=tuple(
-                as_text(url, _MOST_URL_CHARS) for url in as_list(body.get(7, []), MOST_ADDRESSES)
+                as_text(url, MOST_URL_CHARS) for url in as_list(body.get(7, []), MOST_ADDRESSES)
             ),
         )
 

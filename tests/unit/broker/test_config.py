@@ -60,6 +60,14 @@ def test_ports_can_be_closed_and_picked(tmp_path: Path) -> None:
     assert (listening.mqtts_port, listening.wss_port, listening.mqtt_port) == (0, None, 1883)
 
 
+def test_a_new_place_is_read_as_urls(tmp_path: Path) -> None:
+    lines = 'fleet = "f"\nnames = ["a"]\nmoved_to = ["mqtts://b", "wss://b:8443/mqtt"]'
+    (tmp_path / CONFIG_FILE).write_text(lines)
+    config = load_config(tmp_path)
+    assert config is not None
+    assert config.moved_to == ("mqtts://b:8883", "wss://b:8443/mqtt")
+
+
 BAD = [
     "",
     "fleet = 5",
@@ -76,6 +84,7 @@ BAD = [
     'fleet = "f"\nnames = [1]',
     'fleet = "f"\nnames = ["a"]\nenrolment_key = "00"',
     f'fleet = "f"\nnames = ["a"]\nenrolment_key = "{"00" * 32}"',
+    f'fleet = "f"\nnames = ["a"]\nmoved_to = ["wss://a/{"p" * 200}"]',
     'fleet = "f"\nnames = ["a"]\nlisten = 5',
     "fleet = ",
     "\xff",
