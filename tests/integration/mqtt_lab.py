@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
+from broker.endpoint_transport import EndpointTransport
 from edgefl.transport.base import (
     Inbound,
     LinkDown,
@@ -44,6 +45,9 @@ class Client:
     async def record(self) -> None:
         async for event in self.transport.events():
             self.events.append(event)
+            if isinstance(self.transport, EndpointTransport) and isinstance(event, Inbound):
+                # As the gateway does, or a device is stuck behind its window.
+                self.transport.acknowledge([] if event.ticket is None else [event.ticket])
 
 
 @contextlib.asynccontextmanager
