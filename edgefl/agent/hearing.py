@@ -10,6 +10,7 @@ from collections.abc import Callable
 from edgefl.transport.backoff import Backoff
 
 _FIRST_S, _CAP_S = 240.0, 3600.0
+_NEW_FIRST_S, _NEW_CAP_S = 20.0, 600.0
 
 
 class Hearing:
@@ -59,3 +60,15 @@ def new_hearing(draw: Callable[[], float]) -> Hearing:
         draw: Returns a float in [0, 1), so that a fleet does not come back in one instant.
     """
     return Hearing(Backoff(first_s=_FIRST_S, cap_s=_CAP_S, draw=draw))
+
+
+def first_hearing(draw: Callable[[], float]) -> Hearing:
+    """Return one for a device that has not heard of its gateway yet: 10 to 20 s at first.
+
+    A node of a cluster that has just started may lose a subscription, and with it the retained
+    status of the gateway, for which a device asks no more. It says nothing before it has that.
+
+    Args:
+        draw: Returns a float in [0, 1).
+    """
+    return Hearing(Backoff(first_s=_NEW_FIRST_S, cap_s=_NEW_CAP_S, draw=draw))

@@ -25,7 +25,7 @@ from edgefl.agent.events import (
     Stop,
 )
 from edgefl.agent.guard import PowerGuard
-from edgefl.agent.hearing import Hearing, new_hearing
+from edgefl.agent.hearing import Hearing, first_hearing, new_hearing
 from edgefl.agent.jobs import AgentJobs
 from edgefl.agent.learning import LocalLearner
 from edgefl.agent.link import AgentLink
@@ -194,9 +194,10 @@ class AgentRuntime:
         _LOGGER.info("no link to %s: %s%s", self._broker, event.reason.value, detail)
 
     async def _watch_for_gateway(self) -> None:
-        """Say what is waited for; give up where the user asked to."""
+        """Say what is waited for, connect anew now and then; give up where the user asked to."""
         started_s = time.monotonic()
         reminder = Reminder(started_s)
+        hearing = first_hearing(random.random)
         while not self._core.has_gateway:
             await asyncio.sleep(0.2)
             now_s = time.monotonic()
@@ -213,6 +214,8 @@ class AgentRuntime:
                     self._gateway,
                     now_s - started_s,
                 )
+            if hearing.is_deaf(now_s, is_linked=self._is_linked, awaits_answer=True):
+                await self._link.renew()
 
     async def _watch_data(self) -> None:
         """Look again while there are no examples; the thread that trains also reads."""

@@ -2,7 +2,7 @@
 
 import itertools
 
-from edgefl.agent.hearing import Hearing
+from edgefl.agent.hearing import Hearing, first_hearing
 from edgefl.transport.backoff import Backoff
 
 STEP_S = 10.0
@@ -48,3 +48,9 @@ def test_an_answer_makes_the_next_patience_short_again() -> None:
     ear.is_deaf(320.0, is_linked=True, awaits_answer=False)
     assert not ear.is_deaf(330.0, is_linked=True, awaits_answer=True)
     assert ear.is_deaf(430.0, is_linked=True, awaits_answer=True)
+
+
+def test_who_has_never_heard_of_a_gateway_tries_again_soon() -> None:
+    times = deaf_at(first_hearing(lambda: 0.0), 2000)
+    assert times[0] <= 20
+    assert times[-1] - times[-2] >= 290
