@@ -13,8 +13,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from broker.task_folder import PARAMETERS, PARAMETERS_HASH, read_summary, result_folder
-from edgefl.errors import StorageError
+from broker.task_folder import (
+    PARAMETERS,
+    PARAMETERS_HASH,
+    damaged_result,
+    read_summary,
+    result_folder,
+)
 
 _TRIES: Final = 10
 _PAUSE_S: Final = 0.1
@@ -36,7 +41,7 @@ def read_kept_model(state_dir: Path, name: str) -> tuple[NDArray[np.float32], di
     try:
         parameters: NDArray[np.float32] = np.load(io.BytesIO(content), allow_pickle=False)
     except Exception as error:  # what numpy raises on damaged bytes has no common type
-        raise _damaged(path, type(error).__name__) from error
+        raise damaged_result(path, "parameters", type(error).__name__) from error
     return parameters, summary
 
 
@@ -46,19 +51,14 @@ def _read_pair(state_dir: Path, name: str, path: Path) -> tuple[bytes, dict[str,
         try:
             content = path.read_bytes()
         except OSError as error:
-            raise _damaged(path, error.strerror or type(error).__name__) from error
+            raise damaged_result(
+                path, "parameters", error.strerror or type(error).__name__
+            ) from error
         # A result of an earlier version has no hash; the gateway's next start adds it.
         wanted = summary.get(PARAMETERS_HASH)
         if wanted is None or wanted == hashlib.sha256(content).hexdigest():
             return content, summary
         time.sleep(_PAUSE_S)
-    raise _damaged(path, "others than those that result.json names by their hash")
-
-
-def _damaged(path: Path, found: str) -> StorageError:
-    return StorageError(
-        "E-RESULT-DAMAGED",
-        f"the parameters of a model in {path}",
-        found,
-        "start the gateway, which writes models of its tasks again",
+    raise damaged_result(
+        path, "parameters", "others than those that result.json names by their hash"
     )

@@ -253,16 +253,23 @@ def read_summary(state_dir: Path, name: str) -> dict[str, object]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise _damaged_result(path, type(error).__name__) from error
+        raise damaged_result(path, "summary", type(error).__name__) from error
     if not isinstance(summary, dict):
-        raise _damaged_result(path, type(summary).__name__)
+        raise damaged_result(path, "summary", type(summary).__name__)
     return summary
 
 
-def _damaged_result(path: Path, found: str) -> StorageError:
+def damaged_result(path: Path, what: str, found: str) -> StorageError:
+    """Return the error for a task's result that does not fit.
+
+    Args:
+        path: The file.
+        what: The part of the result that it holds.
+        found: What is wrong with it.
+    """
     return StorageError(
         "E-RESULT-DAMAGED",
-        f"the summary of a model in {path}",
+        f"the {what} of a model in {path}",
         found,
         "start the gateway, which writes model and summary of its tasks again",
     )
